@@ -1,0 +1,331 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The feature sections at the end of a perf.data file (`HEADER_*` in the format document).
+//!
+//! A string is `u32 len` and `len` bytes, NUL-padded to 64; a list is `u32 nr` and `nr`
+//! strings. The build ID table is a run of records of type 67:
+//! `header, i32 pid, u8 id[20], u8 size, u8 pad[3], path`, where `size` is valid if `misc` has
+//! [`misc::BUILD_ID_SIZE`].
+
+use crate::abi::BUILD_ID_MAX;
+use crate::abi::BuildId;
+use crate::abi::misc;
+use crate::abi::record_type;
+use crate::cursor::Cursor;
+use crate::cursor::Malformed;
+use crate::record::RawRecord;
+
+/// The feature bits this crate reads or writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs)]
+#[repr(u8)]
+pub enum Feature {
+    BuildId = 2,
+    Hostname = 3,
+    OsRelease = 4,
+    Version = 5,
+    Arch = 6,
+    NrCpus = 7,
+    CpuDesc = 8,
+    TotalMem = 10,
+    Cmdline = 11,
+    EventDesc = 12,
+    SampleTime = 21,
+    /// [`Info`]: the last bit there is, which stock perf passes over.
+    PerfBid = 255,
+}
+
+/// What perf-bid itself wants to know at report time and perf has no feature for.
+///
+/// Stored as a list of `key=value` strings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    /// `/proc/sys/kernel/random/boot_id`: kernel addresses mean something only to this boot.
+    pub boot_id: Option<String>,
+    /// Samples the kernel dropped, from `PERF_FORMAT_LOST`.
+    pub lost_samples: u64,
+}
+
+/// One row of the build ID table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct BuildIdRow {
+    pub build_id: BuildId,
+    /// [`misc::USER`] or [`misc::KERNEL`].
+    pub cpumode: u16,
+    /// Empty if the path is not known.
+    pub path: String,
+}
+
+/// Everything known from the feature sections.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Features {
+    pub build_ids: Vec<BuildIdRow>,
+    pub hostname: Option<String>,
+    pub os_release: Option<String>,
+    pub version: Option<String>,
+    pub arch: Option<String>,
+    /// CPUs that could be online, and that are.
+    pub nr_cpus: Option<(u32, u32)>,
+    pub cpu_desc: Option<String>,
+    /// In KiB.
+    pub total_mem: Option<u64>,
+    pub cmdline: Vec<String>,
+    /// Names of the events, in the order of the attrs, with their IDs.
+    pub events: Vec<(String, Vec<u64>)>,
+    /// Times of the first and the last sample.
+    pub sample_time: Option<(u64, u64)>,
+    pub info: Info,
+}
+
+/// Size of a build ID record before its path, in bytes.
+const BUILD_ID_ROW: usize = 36;
+
+/// Appends a perf string.
+pub(super) fn put_string(out: &mut Vec<u8>, text: &str) {
+    let len = (text.len() + 1).next_multiple_of(64);
+    out.extend_from_slice(&(len as u32).to_ne_bytes());
+    out.extend_from_slice(text.as_bytes());
+    out.resize(out.len() + len - text.len(), 0);
+}
+
+fn put_list(out: &mut Vec<u8>, texts: &[String]) {
+    out.extend_from_slice(&(texts.len() as u32).to_ne_bytes());
+    texts.iter().for_each(|text| put_string(out, text));
+}
+
+fn string(c: &mut Cursor<'_>, field: &str) -> Result<String, Malformed> {
+    let len = c.u32(field)?;
+    Ok(String::from_utf8_lossy(c.string(len.into(), field)?).into_owned())
+}
+
+fn list(c: &mut Cursor<'_>, field: &str) -> Result<Vec<String>, Malformed> {
+    let nr = c.u32(field)?;
+    // No capacity from a number in the file: a wrong one ends at the first missing string.
+    (0..nr).map(|_| string(c, field)).collect()
+}
+
+impl BuildIdRow {
+    fn put(&self, out: &mut Vec<u8>) {
+        // The header's size is a u16; paths are at most PATH_MAX long, so this cuts nothing.
+        let path = self.path.get(..4095).unwrap_or(&self.path).as_bytes();
+        let size = (BUILD_ID_ROW + path.len() + 1).next_multiple_of(8);
+        let id = self.build_id.as_bytes();
+        out.extend_from_slice(&record_type::HEADER_BUILD_ID.to_ne_bytes());
+        out.extend_from_slice(&(self.cpumode | misc::BUILD_ID_SIZE).to_ne_bytes());
+        out.extend_from_slice(&(size as u16).to_ne_bytes());
+        out.extend_from_slice(&(-1i32).to_ne_bytes());
+        out.extend_from_slice(id);
+        out.resize(out.len() + BUILD_ID_MAX - id.len(), 0);
+        out.extend_from_slice(&[id.len() as u8, 0, 0, 0]);
+        out.extend_from_slice(path);
+        out.resize(out.len() + size - BUILD_ID_ROW - path.len(), 0);
+    }
+
+    fn take(raw: &RawRecord<'_>) -> Result<Self, Malformed> {
+        let mut c = raw.cursor();
+        c.skip(4, "build ID table pid")?;
+        let at = c.offset();
+        let bytes = c.bytes(24, "build ID table ID")?;
+        let len = if raw.misc & misc::BUILD_ID_SIZE != 0 {
+            bytes.get(BUILD_ID_MAX).copied().map_or(0, usize::from)
+        } else {
+            BUILD_ID_MAX
+        };
+        let build_id = bytes
+            .get(..len.min(BUILD_ID_MAX + 1))
+            .and_then(BuildId::new)
+            .ok_or_else(|| Malformed::new(at, format!("build ID of {len} bytes")))?;
+        let path = c.string(c.rest().len() as u64, "build ID table path")?;
+        let path = String::from_utf8_lossy(path).into_owned();
+        Ok(Self {
+            build_id,
+            cpumode: raw.cpumode(),
+            path,
+        })
+    }
+}
+
+impl Info {
+    fn to_list(&self) -> Vec<String> {
+        let mut rows = vec![format!("lost_samples={}", self.lost_samples)];
+        rows.extend(self.boot_id.iter().map(|id| format!("boot_id={id}")));
+        rows
+    }
+
+    fn from_list(rows: &[String]) -> Self {
+        let value = |key: &str| {
+            rows.iter()
+                .find_map(|row| row.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
+        };
+        Self {
+            boot_id: value("boot_id"),
+            lost_samples: value("lost_samples")
+                .and_then(|n| n.parse().ok())
+                .unwrap_or(0),
+        }
+    }
+}
+
+impl Features {
+    /// The sections to write, ordered by feature bit. `attrs` are the attrs in their file form.
+    pub(super) fn sections(&self, attrs: &[Vec<u8>]) -> Vec<(Feature, Vec<u8>)> {
+        let mut out = Vec::new();
+        let mut table = Vec::new();
+        self.build_ids.iter().for_each(|row| row.put(&mut table));
+        if !table.is_empty() {
+            out.push((Feature::BuildId, table));
+        }
+        let strings = [
+            (Feature::Hostname, &self.hostname),
+            (Feature::OsRelease, &self.os_release),
+            (Feature::Version, &self.version),
+            (Feature::Arch, &self.arch),
+            (Feature::CpuDesc, &self.cpu_desc),
+        ];
+        for (feature, text) in strings {
+            if let Some(text) = text {
+                let mut bytes = Vec::new();
+                put_string(&mut bytes, text);
+                out.push((feature, bytes));
+            }
+        }
+        if let Some((available, online)) = self.nr_cpus {
+            out.push((
+                Feature::NrCpus,
+                [available.to_ne_bytes(), online.to_ne_bytes()].concat(),
+            ));
+        }
+        if let Some(kib) = self.total_mem {
+            out.push((Feature::TotalMem, kib.to_ne_bytes().to_vec()));
+        }
+        if !self.cmdline.is_empty() {
+            let mut bytes = Vec::new();
+            put_list(&mut bytes, &self.cmdline);
+            out.push((Feature::Cmdline, bytes));
+        }
+        if !self.events.is_empty() {
+            out.push((Feature::EventDesc, self.event_desc(attrs)));
+        }
+        if let Some((first, last)) = self.sample_time {
+            out.push((
+                Feature::SampleTime,
+                [first.to_ne_bytes(), last.to_ne_bytes()].concat(),
+            ));
+        }
+        let mut info = Vec::new();
+        put_list(&mut info, &self.info.to_list());
+        out.push((Feature::PerfBid, info));
+        out.sort_by_key(|(feature, _)| *feature);
+        out
+    }
+
+    fn event_desc(&self, attrs: &[Vec<u8>]) -> Vec<u8> {
+        let mut out = Vec::new();
+        let attr_size = attrs.first().map_or(0, Vec::len);
+        out.extend_from_slice(&(self.events.len() as u32).to_ne_bytes());
+        out.extend_from_slice(&(attr_size as u32).to_ne_bytes());
+        for ((name, ids), attr) in self.events.iter().zip(attrs) {
+            out.extend_from_slice(attr);
+            out.extend_from_slice(&(ids.len() as u32).to_ne_bytes());
+            put_string(&mut out, name);
+            ids.iter()
+                .for_each(|id| out.extend_from_slice(&id.to_ne_bytes()));
+        }
+        out
+    }
+
+    /// Takes in the section of feature bit `bit`, which lies at `offset`.
+    pub(super) fn take(&mut self, bit: u32, bytes: &[u8], offset: u64) -> Result<(), Malformed> {
+        let mut c = Cursor::new(bytes, offset);
+        match bit {
+            b if b == Feature::BuildId as u32 => {
+                let (mut rest, mut at) = (bytes, offset);
+                while let Some((raw, after)) = RawRecord::split(rest, at)? {
+                    self.build_ids.push(BuildIdRow::take(&raw)?);
+                    at = at.saturating_add((rest.len() - after.len()) as u64);
+                    rest = after;
+                }
+            }
+            b if b == Feature::Hostname as u32 => self.hostname = Some(string(&mut c, "hostname")?),
+            b if b == Feature::OsRelease as u32 => {
+                self.os_release = Some(string(&mut c, "osrelease")?);
+            }
+            b if b == Feature::Version as u32 => self.version = Some(string(&mut c, "version")?),
+            b if b == Feature::Arch as u32 => self.arch = Some(string(&mut c, "arch")?),
+            b if b == Feature::CpuDesc as u32 => self.cpu_desc = Some(string(&mut c, "cpudesc")?),
+            b if b == Feature::NrCpus as u32 => {
+                self.nr_cpus = Some((c.u32("nrcpus")?, c.u32("nrcpus")?));
+            }
+            b if b == Feature::TotalMem as u32 => self.total_mem = Some(c.u64("total memory")?),
+            b if b == Feature::Cmdline as u32 => self.cmdline = list(&mut c, "cmdline")?,
+            b if b == Feature::EventDesc as u32 => {
+                let nr = c.u32("event count")?;
+                let attr_size = c.u32("event attr size")?;
+                for _ in 0..nr {
+                    c.skip(attr_size.into(), "event attr")?;
+                    let nr_ids = c.u32("event ID count")?;
+                    let name = string(&mut c, "event name")?;
+                    let ids = c.u64s(nr_ids.into(), "event IDs")?;
+                    self.events
+                        .push((name, ids.iter().map(|id| id.get()).collect()));
+                }
+            }
+            b if b == Feature::SampleTime as u32 => {
+                self.sample_time = Some((c.u64("sample time")?, c.u64("sample time")?));
+            }
+            b if b == Feature::PerfBid as u32 => {
+                self.info = Info::from_list(&list(&mut c, "perf-bid info")?);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_survive_a_round_trip() {
+        let features = Features {
+            build_ids: vec![
+                BuildIdRow {
+                    build_id: BuildId::new(&[1; 20]).unwrap(),
+                    cpumode: misc::USER,
+                    path: "/bin/x".into(),
+                },
+                BuildIdRow {
+                    build_id: BuildId::new(&[2; 8]).unwrap(),
+                    cpumode: misc::KERNEL,
+                    path: String::new(),
+                },
+            ],
+            hostname: Some("h".into()),
+            os_release: Some("7.3".into()),
+            version: Some("1".into()),
+            arch: Some("x86_64".into()),
+            nr_cpus: Some((4, 2)),
+            cpu_desc: Some("c".into()),
+            total_mem: Some(123),
+            cmdline: vec!["a".into(), "b c".into()],
+            events: vec![("cpu-clock".into(), vec![7, 8])],
+            sample_time: Some((1, 2)),
+            info: Info {
+                boot_id: Some("b".into()),
+                lost_samples: 3,
+            },
+        };
+        let attrs = [crate::attr::Attr::default().to_bytes()];
+        let mut read = Features::default();
+        for (feature, bytes) in features.sections(&attrs) {
+            read.take(feature as u32, &bytes, 0).unwrap();
+            // No prefix of a section may do worse than an error.
+            for len in 0..bytes.len() {
+                let _ = Features::default().take(feature as u32, &bytes[..len], 0);
+            }
+        }
+        assert_eq!(read, features);
+    }
+}

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Writing a perf.data file: header and attrs first, then records as they come, then the
+//! features, and at last the header again with the true sizes. Until then the header says
+//! that there is no data, so that a file whose writer died is read as empty, not as garbage.
+
+use std::io;
+use std::io::BufWriter;
+use std::io::Seek;
+use std::io::SeekFrom;
+use std::io::Write;
+
+use super::FEATURES_AT;
+use super::HEADER_SIZE;
+use super::MAGIC;
+use super::feature::Features;
+use crate::abi::record_type;
+use crate::attr::ATTR_SIZE;
+use crate::attr::Attr;
+use crate::record::Format;
+use crate::record::HEADER_SIZE as RECORD_HEADER_SIZE;
+
+/// Size of one element of the attrs section: attr and section of IDs.
+const FILE_ATTR_SIZE: u64 = ATTR_SIZE as u64 + 16;
+
+/// A perf.data file in the making.
+#[derive(Debug)]
+pub struct Writer<W: Write + Seek> {
+    out: BufWriter<W>,
+    attrs: Vec<Vec<u8>>,
+    attrs_at: u64,
+    data_at: u64,
+    data_len: u64,
+}
+
+impl<W: Write + Seek> Writer<W> {
+    /// Starts a file for events with these attrs and IDs.
+    pub fn new(out: W, events: &[(Attr, Vec<u64>)]) -> io::Result<Self> {
+        let attrs: Vec<_> = events.iter().map(|(attr, _)| attr.to_bytes()).collect();
+        let ids_len: u64 = events.iter().map(|(_, ids)| 8 * ids.len() as u64).sum();
+        let attrs_at = HEADER_SIZE + ids_len;
+        let data_at = attrs_at + FILE_ATTR_SIZE * events.len() as u64;
+        let out = BufWriter::with_capacity(1 << 18, out);
+        let mut writer = Self {
+            out,
+            attrs,
+            attrs_at,
+            data_at,
+            data_len: 0,
+        };
+        writer.put_header(&[])?;
+        let mut at = HEADER_SIZE;
+        let mut table = Vec::new();
+        for (bytes, (_, ids)) in writer.attrs.iter().zip(events) {
+            ids.iter()
+                .try_for_each(|id| writer.out.write_all(&id.to_ne_bytes()))?;
+            table.extend_from_slice(bytes);
+            table.extend_from_slice(&at.to_ne_bytes());
+            table.extend_from_slice(&(8 * ids.len() as u64).to_ne_bytes());
+            at += 8 * ids.len() as u64;
+        }
+        writer.out.write_all(&table)?;
+        Ok(writer)
+    }
+
+    /// Appends bytes of whole records.
+    pub fn write(&mut self, records: &[u8]) -> io::Result<()> {
+        self.out.write_all(records)?;
+        self.data_len += records.len() as u64;
+        Ok(())
+    }
+
+    /// Bytes of records so far.
+    pub fn data_len(&self) -> u64 {
+        self.data_len
+    }
+
+    /// Writes the features and the final header; returns the sink and the file's size.
+    pub fn finish(mut self, features: &Features) -> io::Result<(W, u64)> {
+        let sections = features.sections(&self.attrs);
+        let table_at = self.data_at + self.data_len;
+        let mut at = table_at + 16 * sections.len() as u64;
+        for (_, bytes) in &sections {
+            self.out.write_all(&at.to_ne_bytes())?;
+            self.out.write_all(&(bytes.len() as u64).to_ne_bytes())?;
+            at += bytes.len() as u64;
+        }
+        sections
+            .iter()
+            .try_for_each(|(_, bytes)| self.out.write_all(bytes))?;
+        self.out.seek(SeekFrom::Start(0))?;
+        let bits: Vec<_> = sections.iter().map(|(feature, _)| *feature as u8).collect();
+        self.put_header(&bits)?;
+        let out = self
+            .out
+            .into_inner()
+            .map_err(io::IntoInnerError::into_error)?;
+        Ok((out, at))
+    }
+
+    fn put_header(&mut self, features: &[u8]) -> io::Result<()> {
+        let attrs_len = FILE_ATTR_SIZE * self.attrs.len() as u64;
+        let mut header = Vec::with_capacity(HEADER_SIZE as usize);
+        header.extend_from_slice(&u64::from_le_bytes(MAGIC).to_ne_bytes());
+        let words = [
+            HEADER_SIZE,
+            FILE_ATTR_SIZE,
+            self.attrs_at,
+            attrs_len,
+            self.data_at,
+            self.data_len,
+            0,
+            0,
+        ];
+        words
+            .iter()
+            .for_each(|word| header.extend_from_slice(&word.to_ne_bytes()));
+        debug_assert_eq!(header.len(), FEATURES_AT);
+        for word in 0..4u8 {
+            let bits = features
+                .iter()
+                .filter(|&&bit| bit / 64 == word)
+                .fold(0u64, |bits, &bit| bits | 1 << (bit % 64));
+            header.extend_from_slice(&bits.to_ne_bytes());
+        }
+        self.out.write_all(&header)
+    }
+}
+
+fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+    let size = RECORD_HEADER_SIZE + body.len();
+    let mut out = Vec::with_capacity(size);
+    out.extend_from_slice(&type_.to_ne_bytes());
+    out.extend_from_slice(&misc.to_ne_bytes());
+    out.extend_from_slice(&(size as u16).to_ne_bytes());
+    out.extend_from_slice(body);
+    out
+}
+
+/// The record that ends a pass over all ring buffers.
+pub fn finished_round() -> Vec<u8> {
+    record(record_type::FINISHED_ROUND, 0, &[])
+}
+
+/// A COMM record for a thread that had its name before the recording began.
+pub fn comm_record(attr: &Attr, pid: u32, tid: u32, comm: &[u8], time: u64, id: u64) -> Vec<u8> {
+    let mut body = Vec::new();
+    body.extend_from_slice(&pid.to_ne_bytes());
+    body.extend_from_slice(&tid.to_ne_bytes());
+    // TASK_COMM_LEN is 16, the NUL included.
+    let comm = comm.get(..15).unwrap_or(comm);
+    body.extend_from_slice(comm);
+    body.resize(
+        body.len() + (comm.len() + 1).next_multiple_of(8) - comm.len(),
+        0,
+    );
+    Format::from(attr).put_sample_id(&mut body, pid, tid, time, id);
+    record(record_type::COMM, 0, &body)
+}

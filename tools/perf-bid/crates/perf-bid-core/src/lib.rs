@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: GPL-2.0
+//! perf events whose samples name code by **build ID and file offset**.
+//!
+//! A kernel with `CONFIG_PERF_BUILD_ID_OFFSET` resolves the addresses of a sample itself, so
+//! that a recording needs no memory maps to be understood. This crate is the user-space side:
+//!
+//! - [`abi`], [`attr`], [`record`]: the kernel's structures and records;
+//! - [`sys`], [`ring`], [`session`], [`event`]: opening events and reading their ring buffers;
+//! - [`data`]: perf.data files, read and written;
+//! - [`elf`], [`store`], [`symbols`]: from a build ID to a file, from there to a symbol.
+//!
+//! It trusts nothing it reads: lengths and offsets are checked, and errors carry the byte
+//! offset at which the input stops making sense.
+
+pub mod abi;
+pub mod attr;
+pub mod cursor;
+pub mod data;
+pub mod elf;
+pub mod event;
+pub mod record;
+pub mod ring;
+pub mod session;
+pub mod store;
+pub mod symbols;
+pub mod sys;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `perf-bid`: record and report profiles whose samples name code by build ID and file
+//! offset, on a kernel with `CONFIG_PERF_BUILD_ID_OFFSET`. Found by `perf` as `perf bid` once
+//! it is in perf's exec path.
+
+mod cli;
+mod record;
+mod report;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+fn main() -> ExitCode {
+    let cli = cli::Cli::parse();
+    let result = match &cli.command {
+        cli::Command::Record(args) => record::run(args),
+        cli::Command::Report(args) => report::run(args),
+    };
+    match result {
+        Ok(code) => code,
+        Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("perf-bid: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// `perf-bid report | head` is no failure.
+fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    error
+        .downcast_ref::<std::io::Error>()
+        .is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
+}

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: GPL-2.0
+//! The output file: written beside its final name and renamed when it is complete, so that a
+//! failure leaves an older recording as it was.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::fs::OpenOptions;
+use std::io;
+use std::io::Seek;
+use std::io::SeekFrom;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+use std::path::PathBuf;
+
+/// A file that appears under its name only with [`Output::keep`].
+#[derive(Debug)]
+pub struct Output {
+    file: File,
+    path: PathBuf,
+    /// `None` if the path is a device or the like, which is written in place.
+    temporary: Option<PathBuf>,
+}
+
+impl Output {
+    /// Starts a file that shall be at `path`.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let mut options = OpenOptions::new();
+        // A profile can tell secrets: addresses, command lines.
+        options.write(true).mode(0o600);
+        let special = path.metadata().is_ok_and(|meta| !meta.is_file());
+        if special {
+            let file = options.open(path)?;
+            return Ok(Self {
+                file,
+                path: path.to_owned(),
+                temporary: None,
+            });
+        }
+        let temporary = with_suffix(path, &format!(".tmp-{}", std::process::id()));
+        let file = options.create(true).truncate(true).open(&temporary)?;
+        Ok(Self {
+            file,
+            path: path.to_owned(),
+            temporary: Some(temporary),
+        })
+    }
+
+    /// Moves an older file to `PATH.old` and this one to `PATH`.
+    pub fn keep(mut self) -> io::Result<()> {
+        self.file.flush()?;
+        let Some(temporary) = &self.temporary else {
+            return Ok(());
+        };
+        if self.path.exists() {
+            std::fs::rename(&self.path, with_suffix(&self.path, ".old"))?;
+        }
+        std::fs::rename(temporary, &self.path)?;
+        self.temporary = None;
+        Ok(())
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+impl Seek for Output {
+    fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
+        self.file.seek(to)
+    }
+}
+
+impl Drop for Output {
+    fn drop(&mut self) {
+        if let Some(temporary) = &self.temporary {
+            // Nothing more can be done about a file that cannot be removed.
+            let _ = std::fs::remove_file(temporary);
+        }
+    }
+}
+
+fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = OsString::from(path);
+    name.push(suffix);
+    PathBuf::from(name)
+}

@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Looks over the records on their way from the ring buffers to the file, for what the file
+//! shall say at its end: how much there is, which build IDs were hit and where their files
+//! are. Only IDs that samples have hit are ever looked up, each once, when it first appears;
+//! the processes' maps are not recorded.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::HashSet;
+use std::path::Path;
+
+use perf_bid_core::abi::BuildId;
+use perf_bid_core::abi::Entry;
+use perf_bid_core::abi::Status;
+use perf_bid_core::abi::misc;
+use perf_bid_core::abi::sample;
+use perf_bid_core::attr::Attr;
+use perf_bid_core::cursor::Malformed;
+use perf_bid_core::data::BuildIdRow;
+use perf_bid_core::data::comm_record;
+use perf_bid_core::record::DeferredFrames;
+use perf_bid_core::record::FileKey;
+use perf_bid_core::record::Format;
+use perf_bid_core::record::RawRecord;
+use perf_bid_core::record::Record;
+use perf_bid_core::record::text;
+use perf_bid_core::store;
+
+/// What has gone by.
+#[derive(Debug)]
+pub struct Scan {
+    attr: Attr,
+    format: Format,
+    first_id: u64,
+    /// Threads whose name is in the file. `None` if all threads are children of a command,
+    /// whose names the kernel records.
+    named: Option<HashSet<u32>>,
+    hints: HashMap<BuildId, String>,
+    hit: BTreeMap<BuildId, Option<String>>,
+    kernel_hit: bool,
+    /// Samples seen.
+    pub samples: u64,
+    /// Records the kernel says it dropped, in the buffers' own words.
+    pub lost_records: u64,
+    /// Times of the first and the last sample.
+    pub times: Option<(u64, u64)>,
+}
+
+impl Scan {
+    /// All events must have the same record format as `attr`. `names`: also look up the
+    /// names of threads that are older than the recording.
+    pub fn new(attr: &Attr, first_id: u64, names: bool) -> Self {
+        Self {
+            attr: attr.clone(),
+            format: Format::from(attr),
+            first_id,
+            named: names.then(HashSet::new),
+            hints: HashMap::new(),
+            hit: BTreeMap::new(),
+            kernel_hit: false,
+            samples: 0,
+            lost_records: 0,
+            times: None,
+        }
+    }
+
+    /// Looks over whole records. Appends to `names` the COMM records to write before them.
+    pub fn take(&mut self, records: &[u8], names: &mut Vec<u8>) -> Result<(), Malformed> {
+        let (mut rest, mut offset) = (records, 0);
+        while let Some((raw, after)) = RawRecord::split(rest, offset)? {
+            offset += (rest.len() - after.len()) as u64;
+            rest = after;
+            match self.format.decode(&raw)? {
+                Record::Sample(sample) => {
+                    self.samples += 1;
+                    let (pid, tid) = (sample.pid.unwrap_or(0), sample.tid.unwrap_or(0));
+                    let time = sample.time.unwrap_or(0);
+                    let (first, last) = self.times.unwrap_or((time, time));
+                    self.times = Some((first.min(time), last.max(time)));
+                    self.name(pid, tid, time, names);
+                    let entries = sample
+                        .bid
+                        .into_iter()
+                        .chain(sample.bid_callchain.into_iter().flatten());
+                    entries.for_each(|entry| self.hit(entry, pid));
+                }
+                Record::Deferred(deferred) => {
+                    if let DeferredFrames::Entries(entries) = deferred.frames {
+                        let pid = deferred.id.pid.unwrap_or(0);
+                        entries.iter().for_each(|entry| self.hit(entry, pid));
+                    }
+                }
+                Record::Mmap(mmap) => {
+                    if let FileKey::BuildId(id) = mmap.file {
+                        self.hints
+                            .entry(id)
+                            .or_insert_with(|| text(mmap.path).into_owned());
+                    }
+                }
+                Record::Comm(comm) => self.known(comm.tid),
+                Record::Fork(task) => self.known(task.tid),
+                Record::Lost(lost) | Record::LostSamples(lost) => self.lost_records += lost.lost,
+                Record::Exit(_) | Record::FinishedRound | Record::Other(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// The build ID table: every ID that was hit.
+    pub fn build_ids(&self) -> Vec<BuildIdRow> {
+        let mut rows: Vec<_> = self
+            .hit
+            .iter()
+            .map(|(&build_id, path)| BuildIdRow {
+                build_id,
+                cpumode: misc::USER,
+                // A hint may have come after the first hit.
+                path: path
+                    .as_ref()
+                    .or_else(|| self.hints.get(&build_id))
+                    .cloned()
+                    .unwrap_or_default(),
+            })
+            .collect();
+        let kernel = self
+            .kernel_hit
+            .then(store::running_kernel_build_id)
+            .flatten();
+        rows.extend(kernel.map(|build_id| BuildIdRow {
+            build_id,
+            cpumode: misc::KERNEL,
+            path: "[kernel.kallsyms]".to_owned(),
+        }));
+        rows
+    }
+
+    fn known(&mut self, tid: u32) {
+        self.named.iter_mut().for_each(|named| {
+            named.insert(tid);
+        });
+    }
+
+    fn name(&mut self, pid: u32, tid: u32, time: u64, names: &mut Vec<u8>) {
+        if !self.named.as_mut().is_some_and(|named| named.insert(tid)) {
+            return;
+        }
+        // Thread 0 is the idle task, which has no entry in /proc.
+        let comm = match tid {
+            0 => Ok(b"swapper\n".to_vec()),
+            _ => std::fs::read(format!("/proc/{pid}/task/{tid}/comm")),
+        };
+        if let Ok(comm) = comm {
+            let comm = comm.strip_suffix(b"\n").unwrap_or(&comm);
+            names.extend(comm_record(&self.attr, pid, tid, comm, time, self.first_id));
+        }
+    }
+
+    fn hit(&mut self, entry: &Entry, pid: u32) {
+        if entry.status() == Status::Kernel {
+            self.kernel_hit = true;
+        }
+        let Some(id) = entry.build_id() else { return };
+        let hints = &self.hints;
+        self.hit.entry(id).or_insert_with(|| match hints.get(&id) {
+            Some(path) => Some(path.clone()),
+            None => store::find_in_process(pid, id).map(|path| display(&path)),
+        });
+    }
+}
+
+fn display(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+/// The sample bits every recording has.
+pub const SAMPLE_TYPE: u64 = sample::IDENTIFIER
+    | sample::TID
+    | sample::TIME
+    | sample::CPU
+    | sample::PERIOD
+    | sample::BUILD_ID_OFFSET;

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Starts the command in two steps: it is forked and waits, so that events can be opened for
+//! it; then it is let go, and `enable_on_exec` starts the events at its first instruction.
+
+use std::ffi::OsString;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::process::Child;
+use std::process::Command;
+use std::thread::JoinHandle;
+
+use rustix::pipe::PipeFlags;
+use rustix::pipe::pipe_with;
+
+/// A forked child that has not called exec yet.
+#[derive(Debug)]
+pub struct Workload {
+    pid: i32,
+    go: OwnedFd,
+    spawner: JoinHandle<io::Result<Child>>,
+}
+
+impl Workload {
+    /// Forks. `Command::spawn` returns only once exec has succeeded or failed, which is why
+    /// it runs in a thread of its own.
+    pub fn fork(program: OsString, args: Vec<OsString>) -> io::Result<Self> {
+        let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let (go_read, go_write) = pipe_with(PipeFlags::CLOEXEC)?;
+        let go_write_fd = go_write.as_raw_fd();
+        let mut command = Command::new(program);
+        command.args(args);
+        let wait = move || {
+            // The child's own copy would keep the pipe open after the parent has died.
+            // SAFETY: this is the child's descriptor table; nothing in the child uses the
+            // write end.
+            unsafe { rustix::io::close(go_write_fd) };
+            let pid = rustix::process::getpid().as_raw_nonzero().get();
+            rustix::io::write(&pid_write, &pid.to_ne_bytes())?;
+            match rustix::io::read(&go_read, &mut [0u8][..])? {
+                0 => Err(rustix::io::Errno::CANCELED.into()),
+                _ => Ok(()),
+            }
+        };
+        // SAFETY: between fork and exec the closure makes system calls only; it neither
+        // allocates nor takes a lock.
+        unsafe { command.pre_exec(wait) };
+        let spawner = std::thread::Builder::new()
+            .name("spawn".into())
+            .spawn(move || command.spawn())?;
+        let mut pid = [0; 4];
+        if rustix::io::read(&pid_read, &mut pid[..])? != pid.len() {
+            return Err(io::Error::other(
+                "the child process died before it could run anything",
+            ));
+        }
+        Ok(Self {
+            pid: i32::from_ne_bytes(pid),
+            go: go_write,
+            spawner,
+        })
+    }
+
+    /// The child's process ID.
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Lets the child call exec; an error is exec's.
+    pub fn start(self) -> io::Result<Child> {
+        rustix::io::write(&self.go, &[1])?;
+        drop(self.go);
+        self.spawner
+            .join()
+            .unwrap_or_else(|_| Err(io::Error::other("the spawning thread died")))
+    }
+}
