@@ -6,7 +6,7 @@
 //!
 //! - [`abi`], [`attr`], [`record`]: the kernel's structures and records;
 //! - [`sys`], [`ring`], [`session`], [`event`]: opening events and reading their ring buffers;
-//! - [`data`]: perf.data files, read and written;
+//! - [`data`], [`stream`]: perf.data files, read and written, and put in order;
 //! - [`elf`], [`store`], [`symbols`]: from a build ID to a file, from there to a symbol.
 //!
 //! It trusts nothing it reads: lengths and offsets are checked, and errors carry the byte
@@ -22,5 +22,6 @@ pub mod record;
 pub mod ring;
 pub mod session;
 pub mod store;
+pub mod stream;
 pub mod symbols;
 pub mod sys;

@@ -293,6 +293,13 @@ pub struct Records<'a> {
     short: Option<u64>,
 }
 
+impl Records<'_> {
+    /// Bytes not read yet.
+    pub fn remaining(&self) -> usize {
+        self.rest.len()
+    }
+}
+
 impl<'a> Iterator for Records<'a> {
     type Item = Result<RawRecord<'a>, Malformed>;
 

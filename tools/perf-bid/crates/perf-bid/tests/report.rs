@@ -1,0 +1,400 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `perf-bid report` on recordings that the test makes byte by byte: the test's own program
+//! is the file whose functions are hit.
+
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+use std::path::Path;
+use std::path::PathBuf;
+use std::process::Command;
+use std::process::Output;
+
+use perf_bid_core::abi::BuildId;
+use perf_bid_core::abi::context;
+use perf_bid_core::abi::flag;
+use perf_bid_core::abi::misc;
+use perf_bid_core::abi::sample;
+use perf_bid_core::attr::Attr;
+use perf_bid_core::data::BuildIdRow;
+use perf_bid_core::data::Features;
+use perf_bid_core::data::Writer;
+use perf_bid_core::elf::ElfInfo;
+use perf_bid_core::store::read_elf;
+
+const ID: u64 = 77;
+
+/// A function to be found by name at its address.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn perf_bid_test_landmark(x: u64) -> u64 {
+    std::hint::black_box(x).wrapping_mul(3)
+}
+
+fn me() -> (PathBuf, ElfInfo) {
+    let path = std::env::current_exe().unwrap();
+    let info = read_elf(&path).unwrap();
+    (path, info)
+}
+
+/// The landmark's offset in the test's file, from where it is in memory.
+fn landmark() -> u64 {
+    let address = perf_bid_test_landmark as *const () as u64;
+    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+    let found = maps.lines().find_map(|line| {
+        let fields: Vec<_> = line.split_ascii_whitespace().collect();
+        let (from, to) = fields[0].split_once('-').unwrap();
+        let from = u64::from_str_radix(from, 16).unwrap();
+        let to = u64::from_str_radix(to, 16).unwrap();
+        let pgoff = u64::from_str_radix(fields[2], 16).unwrap();
+        (from..to)
+            .contains(&address)
+            .then(|| address - from + pgoff)
+    });
+    found.unwrap()
+}
+
+fn attr(chain: bool) -> Attr {
+    Attr {
+        type_: 1,
+        sample_period: 1000,
+        sample_type: sample::IDENTIFIER
+            | sample::TID
+            | sample::TIME
+            | sample::CPU
+            | sample::PERIOD
+            | sample::BUILD_ID_OFFSET
+            | if chain {
+                sample::CALLCHAIN_BUILD_ID_OFFSET
+            } else {
+                0
+            },
+        flags: flag::SAMPLE_ID_ALL | flag::DEFER_CALLCHAIN,
+        ..Attr::default()
+    }
+}
+
+/// `struct perf_sample_build_id_offset`, spelled out.
+fn entry(id: &[u8], status: u8, offset: u64) -> Vec<u8> {
+    let mut out = vec![id.len() as u8, status, 0, 0];
+    out.extend_from_slice(id);
+    out.resize(24, 0);
+    out.extend_from_slice(&offset.to_ne_bytes());
+    out
+}
+
+fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+    let mut out = type_.to_ne_bytes().to_vec();
+    out.extend_from_slice(&misc.to_ne_bytes());
+    out.extend_from_slice(&(8 + body.len() as u16).to_ne_bytes());
+    out.extend_from_slice(body);
+    out
+}
+
+fn words(values: &[u64]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_ne_bytes())
+        .collect()
+}
+
+fn pair(a: u32, b: u32) -> u64 {
+    let mut bytes = [0; 8];
+    bytes[..4].copy_from_slice(&a.to_ne_bytes());
+    bytes[4..].copy_from_slice(&b.to_ne_bytes());
+    u64::from_ne_bytes(bytes)
+}
+
+fn sample_id(pid: u32, time: u64) -> Vec<u8> {
+    words(&[pair(pid, pid), time, 0, ID])
+}
+
+fn sample_record(pid: u32, time: u64, bid: &[u8], chain: Option<&[Vec<u8>]>) -> Vec<u8> {
+    let mut body = words(&[ID, pair(pid, pid), time, 0, 1000]);
+    body.extend_from_slice(bid);
+    if let Some(chain) = chain {
+        body.extend_from_slice(&words(&[chain.len() as u64]));
+        chain.iter().for_each(|entry| body.extend_from_slice(entry));
+    }
+    record(9, misc::USER, &body)
+}
+
+fn comm(pid: u32, name: &str, time: u64) -> Vec<u8> {
+    let mut body = words(&[pair(pid, pid)]);
+    let mut text = name.as_bytes().to_vec();
+    text.resize((name.len() + 1).next_multiple_of(8), 0);
+    body.extend_from_slice(&text);
+    body.extend_from_slice(&sample_id(pid, time));
+    record(3, 0, &body)
+}
+
+fn deferred(pid: u32, time: u64, cookie: u64, entries: &[Vec<u8>]) -> Vec<u8> {
+    let mut body = words(&[cookie, entries.len() as u64]);
+    entries
+        .iter()
+        .for_each(|entry| body.extend_from_slice(entry));
+    body.extend_from_slice(&sample_id(pid, time));
+    record(22, misc::CALLCHAIN_BUILD_ID, &body)
+}
+
+fn write(dir: &Path, chain: bool, build_ids: Vec<BuildIdRow>, records: &[Vec<u8>]) -> PathBuf {
+    let path = dir.join("perf.data");
+    let file = std::fs::File::create(&path).unwrap();
+    let mut writer = Writer::new(file, &[(attr(chain), vec![ID])]).unwrap();
+    records
+        .iter()
+        .for_each(|record| writer.write(record).unwrap());
+    let features = Features {
+        build_ids,
+        events: vec![("cpu-clock".into(), vec![ID])],
+        cmdline: vec![
+            "perf-bid".into(),
+            "record".into(),
+            "--".into(),
+            "landmark".into(),
+        ],
+        ..Features::default()
+    };
+    writer.finish(&features).unwrap();
+    path
+}
+
+fn hint(id: BuildId, path: &Path) -> BuildIdRow {
+    let path = path.to_string_lossy().into_owned();
+    BuildIdRow {
+        build_id: id,
+        cpumode: misc::USER,
+        path,
+    }
+}
+
+fn report(input: &Path, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-bid"));
+    command.arg("report").arg("-i").arg(input).args(args);
+    command.output().unwrap()
+}
+
+fn text(output: &Output) -> String {
+    let out = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(
+        output.status.success(),
+        "{out}\n{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    out
+}
+
+#[test]
+fn a_symbol_is_found_by_build_id_and_offset() {
+    let (path, info) = me();
+    let id = info.build_id.expect("the test program has a build ID");
+    let dir = tempfile::tempdir().unwrap();
+    let hit = entry(id.as_bytes(), 0, landmark());
+    let anon = entry(&[], 4, 0x7000);
+    let mut records = vec![comm(5, "landmark", 1)];
+    records.extend((0..3).map(|at| sample_record(5, 10 + at, &hit, None)));
+    records.push(sample_record(5, 20, &anon, None));
+    records.push(sample_record(6, 21, &entry(&[], 200, 1), None));
+    let input = write(dir.path(), false, vec![hint(id, &path)], &records);
+    let out = text(&report(&input, &[]));
+    let row = out
+        .lines()
+        .find(|line| line.contains("perf_bid_test_landmark"))
+        .expect(&out);
+    assert!(row.contains("60.00%") && row.contains(&id.short()), "{out}");
+    assert!(row.contains(&*path.to_string_lossy()), "{out}");
+    assert!(
+        out.contains("[anon]") && out.contains("[status 200]"),
+        "{out}"
+    );
+    assert!(out.contains("3 of 4 (75.00 %)"), "{out}");
+    let out = text(&report(&input, &["--totals"]));
+    let line = "5 samples, 5 frames, 75.00 % of file-backed user frames resolved by build ID, \
+                0 synthesized map records\n";
+    assert_eq!(out, line);
+}
+
+#[test]
+fn a_file_with_another_id_is_not_believed() {
+    let (path, _) = me();
+    let id = BuildId::new(&[9; 20]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let records = [sample_record(
+        5,
+        10,
+        &entry(id.as_bytes(), 0, landmark()),
+        None,
+    )];
+    let input = write(dir.path(), false, vec![hint(id, &path)], &records);
+    let out = text(&report(&input, &[]));
+    assert!(!out.contains("perf_bid_test_landmark"), "{out}");
+    assert!(out.contains("has another build ID now"), "{out}");
+    assert!(
+        out.contains(&format!("[unknown]+{:#x}", landmark())),
+        "{out}"
+    );
+}
+
+#[test]
+fn deferred_chains_are_joined_and_missing_ones_counted() {
+    let (path, info) = me();
+    let id = info.build_id.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let chain = |cookie| {
+        [
+            entry(&[], 1, context::KERNEL),
+            entry(&[], 2, 0xffff_ffff_8100_0000),
+            entry(&[], 1, context::USER_DEFERRED),
+            entry(&[], 3, cookie),
+        ]
+    };
+    let late = [
+        entry(&[], 1, context::USER),
+        entry(id.as_bytes(), 0, landmark()),
+        entry(id.as_bytes(), 0, landmark() + 1),
+    ];
+    let records = [
+        comm(5, "late", 1),
+        sample_record(5, 10, &entry(&[], 3, 7), Some(&chain(7))),
+        sample_record(5, 11, &entry(&[], 3, 8), Some(&chain(8))),
+        deferred(5, 12, 7, &late),
+        deferred(6, 13, 8, &late),
+    ];
+    let input = write(dir.path(), true, vec![hint(id, &path)], &records);
+    let svg = dir.path().join("out.svg");
+    let out = text(&report(&input, &["--flamegraph", svg.to_str().unwrap()]));
+    assert!(out.contains("perf_bid_test_landmark"), "{out}");
+    assert!(out.contains("[deferred, missing]"), "{out}");
+    assert!(
+        out.contains("Deferred callchains that are missing: 1"),
+        "{out}"
+    );
+    assert!(
+        out.contains("4 frames: 2 in user mode, 2 in the kernel"),
+        "{out}"
+    );
+    let svg = std::fs::read_to_string(svg).unwrap();
+    assert!(
+        svg.contains("perf_bid_test_landmark") && svg.contains("landmark"),
+        "no function"
+    );
+}
+
+#[test]
+fn json_has_the_same_numbers() {
+    let (path, info) = me();
+    let id = info.build_id.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let records = [sample_record(
+        5,
+        10,
+        &entry(id.as_bytes(), 0, landmark()),
+        None,
+    )];
+    let input = write(dir.path(), false, vec![hint(id, &path)], &records);
+    let out = text(&report(&input, &["--json", "-"]));
+    let value: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(value["totals"]["resolved_user_frames"], 1);
+    assert_eq!(value["totals"]["synthesized_map_records"], 0);
+    let row = &value["events"][0]["rows"][0];
+    assert!(
+        row["symbol"]
+            .as_str()
+            .unwrap()
+            .contains("perf_bid_test_landmark"),
+        "{out}"
+    );
+}
+
+/// Map records that a tool made up have no event's ID.
+#[test]
+fn synthesized_map_records_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let map = |event: u64, time: u64| {
+        let mut body = words(&[pair(5, 5), 0x1000, 0x1000, 0, pair(8, 1), 42, 0, pair(5, 2)]);
+        body.extend_from_slice(b"/bin/x\0\0");
+        body.extend_from_slice(&words(&[pair(5, 5), time, 0, event]));
+        record(10, misc::USER, &body)
+    };
+    let records = [
+        map(0, 0),
+        map(ID, 5),
+        map(ID, 6),
+        sample_record(5, 10, &entry(&[], 4, 1), None),
+    ];
+    let input = write(dir.path(), false, vec![], &records);
+    let out = text(&report(&input, &[]));
+    assert!(
+        out.contains("Map records: 1 synthesized, 2 of new mappings"),
+        "{out}"
+    );
+}
+
+#[test]
+fn every_truncation_is_an_error_or_a_marked_partial_result() {
+    let (path, info) = me();
+    let id = info.build_id.unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let records = [
+        sample_record(5, 10, &entry(id.as_bytes(), 0, landmark()), None),
+        sample_record(5, 11, &entry(id.as_bytes(), 0, landmark()), None),
+    ];
+    let input = write(dir.path(), false, vec![hint(id, &path)], &records);
+    let whole = std::fs::read(&input).unwrap();
+    let short = dir.path().join("short.data");
+    for len in [0, 1, 7, 8, 50, 103, 104, 150, 264, 300, 350, 400] {
+        std::fs::write(&short, &whole[..len.min(whole.len())]).unwrap();
+        let output = report(&short, &[]);
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{len}: {err}");
+        assert!(
+            err.starts_with("perf-bid: ") && err.contains("short.data"),
+            "{len}: {err}"
+        );
+        assert!(!err.contains("panicked"), "{len}: {err}");
+    }
+}
+
+#[test]
+fn wrong_inputs_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let check = |name: &str, bytes: Option<&[u8]>, says: &str| {
+        let path = dir.path().join(name);
+        if let Some(bytes) = bytes {
+            std::fs::write(&path, bytes).unwrap();
+        }
+        let output = report(&path, &[]);
+        let err = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(1), "{name}: {err}");
+        assert!(err.contains(says), "{name}: {err}");
+    };
+    check("missing", None, "No such file");
+    check("empty", Some(b""), "empty");
+    check(
+        "text",
+        Some(b"hello, this is no recording"),
+        "not a perf.data file",
+    );
+    check("old", Some(b"PERFFILE and more of it"), "version 1");
+    let mut foreign = b"PERFILE2".to_vec();
+    if cfg!(target_endian = "little") {
+        foreign.reverse();
+    }
+    check("foreign", Some(&foreign), "other byte order");
+    let mut pipe = b"PERFILE2".to_vec();
+    pipe.extend_from_slice(&16u64.to_ne_bytes());
+    check("pipe", Some(&pipe), "pipe-mode");
+    // A recording of plain perf.
+    let plain = dir.path().join("plain");
+    let attr = Attr {
+        sample_type: sample::IP | sample::TID,
+        ..attr(false)
+    };
+    let writer = Writer::new(std::fs::File::create(&plain).unwrap(), &[(attr, vec![1])]).unwrap();
+    writer.finish(&Features::default()).unwrap();
+    check("plain", None, "carry no build IDs");
+    let output = report(
+        &write(dir.path(), false, vec![], &[]),
+        &["--flamegraph", "x.svg"],
+    );
+    assert!(String::from_utf8_lossy(&output.stderr).contains("record with -g"));
+}
