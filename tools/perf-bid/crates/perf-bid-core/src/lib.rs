@@ -5,7 +5,8 @@
 //! that a recording needs no memory maps to be understood. This crate is the user-space side:
 //!
 //! - [`abi`], [`attr`], [`record`]: the kernel's structures and records;
-//! - [`sys`], [`ring`], [`session`], [`event`]: opening events and reading their ring buffers;
+//! - [`sys`], [`ring`], [`session`], [`event`], [`workload`]: opening events, reading their
+//!   ring buffers, and starting the command they watch;
 //! - [`data`], [`stream`]: perf.data files, read and written, and put in order;
 //! - [`elf`], [`store`], [`symbols`]: from a build ID to a file, from there to a symbol.
 //!
@@ -25,3 +26,4 @@ pub mod store;
 pub mod stream;
 pub mod symbols;
 pub mod sys;
+pub mod workload;

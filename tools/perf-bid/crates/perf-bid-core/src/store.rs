@@ -248,6 +248,11 @@ pub fn build_id_in_notes(notes: &[u8]) -> Option<BuildId> {
     }
 }
 
+/// The build ID of this process's vDSO.
+pub fn vdso_build_id() -> Option<BuildId> {
+    own_vdso().map(|vdso| vdso.id)
+}
+
 /// This process's vDSO, read once.
 fn own_vdso() -> Option<&'static Vdso> {
     static VDSO: OnceLock<Option<Vdso>> = OnceLock::new();

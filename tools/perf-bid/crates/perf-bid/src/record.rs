@@ -8,7 +8,6 @@
 
 mod output;
 mod scan;
-mod workload;
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -34,13 +33,13 @@ use perf_bid_core::session;
 use perf_bid_core::session::Config;
 use perf_bid_core::session::OpenError;
 use perf_bid_core::session::Session;
+use perf_bid_core::workload::Workload;
 use signal_hook::consts::SIGCHLD;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 
 use self::output::Output;
 use self::scan::Scan;
-use self::workload::Workload;
 use crate::cli;
 
 const DEFAULT_FREQ: u64 = 4000;

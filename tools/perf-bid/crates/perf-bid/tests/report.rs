@@ -2,7 +2,12 @@
 //! `perf-bid report` on recordings that the test makes byte by byte: the test's own program
 //! is the file whose functions are hit.
 
-#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+#![allow(
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::unwrap_used
+)]
 
 use std::path::Path;
 use std::path::PathBuf;
