@@ -1,0 +1,236 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# kernel.sh: unpacks the kernel, puts the overlay on it and builds it.
+#
+#   kernel.sh source       prints the pristine source tree (unpacks it if need be)
+#   kernel.sh build        builds stock + overlay, prints the directory that has it
+#   kernel.sh path         prints that directory if the build in it is complete
+#   kernel.sh host KDIR    builds a builder's own tree with his own tools
+#
+# A build directory is $CACHE/kernel-<key>/{src,out}; the key covers whatever the
+# kernel depends on. src is a hard-link copy of the pristine tree in which the
+# files of the overlay replace their links. A new key starts as a copy of the
+# last complete build, and only files that differ get a new time stamp, so that
+# make rebuilds no more than it must. Inside the root file system it is always
+# built as /bid/src and /bid/out. The file `complete` appears when it is built.
+
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/overlay-lib.sh"
+
+CONFIG=$TOP/config/guest.config
+KEEP=3
+# Part of the key; a new number makes builds of before unused.
+FORMAT=1
+
+# Prints "SERIES TARBALL": the newest kernel that we have patches and source for.
+find_source() {
+	local series tarball tried=()
+	for series in $(supported_series); do
+		tarball=$ROOTFS/usr/src/linux-source-$series.tar.xz
+		if [ -f "$tarball" ]; then
+			echo "$series $tarball"
+			return
+		fi
+		tried+=("linux-source-$series")
+	done
+	die "no kernel source that patches/ supports: looked for ${tried[*]:-any patches/<series>/} in the root file system's /usr/src, which has: $(cd "$ROOTFS/usr/src" && echo linux-source-*)"
+}
+
+unpack() { tar -C "$2" --strip-components=1 -xf "$1"; }
+
+make_source() {
+	unpack_into() { step "unpacking ${1##*/}" "$LOGS/source.log" unpack "$1" "$2"; }
+	build_dir "$SOURCE" unpack_into "$1"
+}
+
+# Sets ROOTFS, SERIES and SOURCE.
+need_source() {
+	local tarball found
+	ROOTFS=$("$TOP/scripts/rootfs.sh")
+	found=$(find_source)
+	read -r SERIES tarball <<<"$found"
+	SOURCE=$CACHE/source-$SERIES-$(stat -c '%s %Y' "$tarball" | sha256sum | cut -c1-16)
+	[ -d "$SOURCE" ] || locked source make_source "$tarball"
+}
+
+# The overlay's files that end up in the kernel image or its headers.
+kernel_files() { overlay_files | grep -Ev '^(Documentation|tools|samples/perf_events)/' || true; }
+
+# Sets DIR, the build directory for the content as it is now.
+need_dir() {
+	local patches=() files=()
+	need_source
+	mapfile -t patches < <(overlay_patches "$SERIES")
+	mapfile -t files < <(kernel_files)
+	BASE="${SOURCE##*/} ${ROOTFS##*/}"
+	DIR=$CACHE/kernel-$({
+		echo "$BASE $FORMAT"
+		key "$CONFIG" "${patches[@]}" "${files[@]/#/$TOP/}"
+	} | sha256sum | cut -c1-16)
+}
+
+# kmake DIR MAKE-ARGUMENTS... : make inside the root file system.
+kmake() {
+	local dir=$1
+	shift
+	"$TOP/scripts/enter.sh" -r "$dir/src:/bid/src" -b "$dir/out:/bid/out" -C /bid/out \
+		-e KBUILD_BUILD_TIMESTAMP=2026-01-01 -e KBUILD_BUILD_VERSION=1 \
+		-e KBUILD_BUILD_USER=bid -e KBUILD_BUILD_HOST=bid -- \
+		make -C /bid/src O=/bid/out LLVM=1 -j"$JOBS" "$@"
+}
+
+# The most recently used complete build that this one can start from, if any;
+# held against pruning through the file descriptor SEED_FD.
+find_seed() {
+	local marker dir
+	SEED=
+	while read -r marker; do
+		dir=${marker%/complete}
+		[ "$(cat "$dir/base")" = "$BASE" ] || continue
+		exec {SEED_FD}>"$LOCKS/${dir##*/}"
+		if flock -s -n "$SEED_FD" && [ -e "$marker" ]; then
+			SEED=$dir
+			return
+		fi
+		exec {SEED_FD}>&-
+	done < <(ls -t "$CACHE"/kernel-*/complete 2>/dev/null)
+}
+
+# Makes DIR/src and DIR/out; whatever an interrupted run left is redone.
+start_dir() {
+	[ ! -d "$DIR/src" ] || return 0
+	rm -rf -- "$DIR"
+	mkdir -p "$DIR"
+	echo "$BASE" >"$DIR/base"
+	find_seed
+	if [ -n "$SEED" ]; then
+		cp "$SEED/overlay.list" "$DIR/overlay.list"
+		cp -a "$SEED/out" "$DIR/out"
+		cp -al "$SEED/src" "$DIR/src.tmp"
+		exec {SEED_FD}>&-
+	else
+		: >"$DIR/overlay.list"
+		mkdir "$DIR/out"
+		cp -al "$SOURCE" "$DIR/src.tmp"
+	fi
+	mv -T "$DIR/src.tmp" "$DIR/src"
+}
+
+# sync_src STAGE : makes DIR/src the pristine tree plus STAGE, touching only what
+# differs and replacing files, never writing through their links.
+sync_src() {
+	local stage=$1 path from
+	sed 's/^+//' "$stage.list" | sort -u - "$DIR/overlay.list" >"$DIR/overlay.list.tmp"
+	mv "$DIR/overlay.list.tmp" "$DIR/overlay.list"
+	while read -r path; do
+		from=$SOURCE/$path
+		[ ! -f "$stage/$path" ] || from=$stage/$path
+		if [ ! -f "$from" ]; then
+			rm -f -- "$DIR/src/$path"
+			rmdir -p --ignore-fail-on-non-empty -- "$(dirname "$DIR/src/$path")" 2>/dev/null || true
+		elif ! cmp -s "$from" "$DIR/src/$path"; then
+			mkdir -p "$(dirname "$DIR/src/$path")"
+			cp --remove-destination -- "$from" "$DIR/src/$path"
+		fi
+	done <"$DIR/overlay.list"
+	sed 's/^+//' "$stage.list" >"$DIR/overlay.list"
+}
+
+# The options that a fragment asks for and a .config does not have.
+missing_options() {
+	local line name
+	while read -r line; do
+		case $line in
+		CONFIG_*=*) grep -qxF -- "$line" "$2" || echo "$line" ;;
+		'# CONFIG_'*' is not set')
+			name=${line#\# }
+			name=${name%% *}
+			! grep -q "^$name=" "$2" || echo "$line"
+			;;
+		esac
+	done <"$1"
+}
+
+# The fragment, without our own options where the overlay has none yet.
+fragment() {
+	if grep -rqs 'config PERF_BUILD_ID_OFFSET' "$1/kernel/events" "$1/init/Kconfig"; then
+		cat "$CONFIG"
+	else
+		grep -v PERF_BUILD_ID_OFFSET "$CONFIG"
+	fi
+}
+
+merge_config() {
+	kmake "$DIR" tinyconfig
+	"$TOP/scripts/enter.sh" -r "$DIR/src:/bid/src" -b "$DIR/out:/bid/out" -C /bid/out -- \
+		/bid/src/scripts/kconfig/merge_config.sh -m -O /bid/out .config fragment
+	kmake "$DIR" olddefconfig
+}
+
+# Only when the fragment or a Kconfig file changed: a new .config costs time.
+configure() {
+	local stage=$1 now missing
+	now=$({
+		cat "$CONFIG"
+		{ grep '/Kconfig[^/]*$' "$stage.list" || true; } | while read -r f; do cat "$stage/${f#+}"; done
+	} | sha256sum)
+	[ "$now" != "$(cat "$DIR/out/config-key" 2>/dev/null)" ] || return 0
+	fragment "$DIR/src" >"$DIR/out/fragment"
+	step "configuring the kernel" "$LOGS/kernel-config.log" merge_config
+	missing=$(missing_options "$DIR/out/fragment" "$DIR/out/.config")
+	[ -z "$missing" ] || die "these lines of config/guest.config did not make it into the .config:
+$(sed 's/^/  /' <<<"$missing")"
+	echo "$now" >"$DIR/out/config-key"
+}
+
+prune() {
+	local dir fd n=0
+	while read -r dir; do
+		n=$((n + 1))
+		[ "$n" -gt "$KEEP" ] && [ "$dir" != "$DIR" ] || continue
+		exec {fd}>"$LOCKS/${dir##*/}"
+		! flock -n "$fd" || rm -rf --one-file-system -- "$dir"
+		exec {fd}>&-
+	done < <(ls -td "$CACHE"/kernel-*/ | sed 's|/$||')
+}
+
+build_here() {
+	local scratch title
+	[ ! -e "$DIR/complete" ] || return 0
+	scratch=$(mktemp -d)
+	# shellcheck disable=SC2064
+	trap "rm -rf -- '$scratch'" EXIT
+	stage "$SOURCE" "$SERIES" "$scratch/stage"
+	start_dir
+	sync_src "$scratch/stage"
+	configure "$scratch/stage"
+	title="building the kernel"
+	[ ! -f "$DIR/out/arch/x86/boot/bzImage" ] || title="rebuilding the kernel"
+	step "$title" "$LOGS/kernel-${DIR##*-}.log" kmake "$DIR" bzImage headers
+	touch "$DIR/complete"
+}
+
+build() {
+	need_dir
+	if [ ! -e "$DIR/complete" ]; then
+		locked "${DIR##*/}" build_here
+	fi
+	touch "$DIR" "$DIR/complete"
+	prune
+	echo "$DIR"
+}
+
+case ${1:-} in
+source)
+	need_source
+	echo "$SOURCE"
+	;;
+build) build ;;
+path)
+	need_dir
+	[ -e "$DIR/complete" ] || die "the kernel is not built; run 'make kernel'"
+	echo "$DIR"
+	;;
+*) die "usage: kernel.sh source|build|path|host KDIR" ;;
+esac

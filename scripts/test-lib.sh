@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: GPL-2.0
+# shellcheck shell=bash
+#
+# What the parts of `make test` share. Source it after lib.sh; test.sh sets PART,
+# RESULTS (one "pass|fail|skip<TAB>name<TAB>why" a line) and DETAILS (what failed
+# tests printed), and adds everything up.
+
+: "${PART:?is set by test.sh}" "${RESULTS:?}" "${DETAILS:?}"
+
+result() { printf '%s\t%s: %s\t%s\n' "$1" "$PART" "$2" "${3:-}" >>"$RESULTS"; }
+pass() { result pass "$1"; }
+skip() { result skip "$1" "$2"; }
+
+# fail NAME WHY [LOG] : the end of LOG is shown with it.
+fail() {
+	result fail "$1" "$2"
+	{
+		printf -- '--- %s: %s: %s\n' "$PART" "$1" "$2"
+		[ -z "${3:-}" ] || { tail -n 40 "$3" && printf 'full log: %s\n' "$3"; }
+	} >>"$DETAILS"
+}
+
+# check NAME COMMAND... : a test that passes if COMMAND does. The log is $LOG.
+check() {
+	local name=$1 started=$SECONDS rc=0
+	shift
+	LOG=$LOGS/$PART-$(tr -c 'a-zA-Z0-9\n' '-' <<<"$name").log
+	say "$PART: $name"
+	"$@" >"$LOG" 2>&1 </dev/null || rc=$?
+	if [ "$rc" = 0 ]; then
+		pass "$name"
+	else
+		fail "$name" "exit code $rc after $((SECONDS - started)) s" "$LOG"
+	fi
+}
+
+# ktap FILE PREFIX : counts the tests that FILE reports.
+ktap() {
+	local n before
+	before=$(wc -l <"$RESULTS")
+	awk -v prefix="$PART: $2" -v details="$DETAILS.ktap" -f "$TOP/scripts/ktap.awk" "$1" >>"$RESULTS"
+	[ ! -e "$DETAILS.ktap" ] || cat "$DETAILS.ktap" >>"$DETAILS"
+	rm -f "$DETAILS.ktap"
+	n=$(($(wc -l <"$RESULTS") - before))
+	say "$PART: $2$n results in $1"
+}
