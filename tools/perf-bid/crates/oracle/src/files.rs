@@ -8,8 +8,10 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::rc::Rc;
 
-use object::Object;
-use perf_bid_core::abi::BUILD_ID_MAX;
+use object::Endianness;
+use object::elf;
+use object::read::elf::FileHeader;
+use object::read::elf::ProgramHeader;
 use perf_bid_core::abi::BuildId;
 use perf_bid_core::record::FileKey;
 
@@ -109,16 +111,32 @@ fn read(path: &str) -> Option<Now> {
     })
 }
 
-/// The note of a file, if it is one that the kernel's rules accept: in an executable or a
-/// shared object, 1 to 20 bytes.
+/// The note of a file, if it is one that the kernel's rules accept: the first GNU build ID of
+/// 1 to 20 bytes in a `PT_NOTE` segment of an executable or a shared object.
 fn note(bytes: &[u8]) -> Option<BuildId> {
-    let file = object::File::parse(bytes).ok()?;
-    let loadable = matches!(
-        file.kind(),
-        object::ObjectKind::Executable | object::ObjectKind::Dynamic
-    );
-    let id = file.build_id().ok()??;
-    BuildId::new(id).filter(|_| loadable && id.len() <= BUILD_ID_MAX)
+    match object::FileKind::parse(bytes).ok()? {
+        object::FileKind::Elf32 => note_of::<elf::FileHeader32<Endianness>>(bytes),
+        object::FileKind::Elf64 => note_of::<elf::FileHeader64<Endianness>>(bytes),
+        _ => None,
+    }
+}
+
+fn note_of<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Option<BuildId> {
+    let header = H::parse(bytes).ok()?;
+    let endian = header.endian().ok()?;
+    if !matches!(header.e_type(endian), elf::ET_EXEC | elf::ET_DYN) {
+        return None;
+    }
+    let segments = header.program_headers(endian, bytes).ok()?.iter();
+    segments
+        .filter(|segment| segment.p_type(endian) == elf::PT_NOTE)
+        .find_map(|segment| {
+            let mut notes = segment.notes(endian, bytes).ok()??;
+            std::iter::from_fn(|| notes.next().ok()?).find_map(|note| {
+                let is_id = note.name() == b"GNU" && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
+                BuildId::new(note.desc()).filter(|_| is_id)
+            })
+        })
 }
 
 #[cfg(test)]

@@ -195,7 +195,10 @@ impl Judge {
         let mut user = false;
         let mut first = false;
         for (address, entry) in ips.iter().map(|ip| ip.get()).zip(entries) {
-            if context::is_marker(address) {
+            // A broken stack may hold a value that looks like a marker.
+            let marker =
+                context::is_marker(address) && (!user || entry.status() == Status::Context);
+            if marker {
                 user = address == context::USER;
                 first = user;
                 self.not_user(pid, address, entry, Status::Context);

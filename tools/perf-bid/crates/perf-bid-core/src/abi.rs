@@ -150,12 +150,14 @@ pub mod context {
     pub const GUEST: u64 = (-2048i64) as u64;
     pub const GUEST_KERNEL: u64 = (-2176i64) as u64;
     pub const GUEST_USER: u64 = (-2560i64) as u64;
-    /// Values from here up are markers, not addresses.
-    pub const MAX: u64 = (-4095i64) as u64;
 
-    /// Whether `value` is a marker rather than an address.
+    /// Whether `value` is one of the markers. Other values near the top of the address space
+    /// are addresses, if bad ones: a broken stack can hold -1.
     pub fn is_marker(value: u64) -> bool {
-        value >= MAX
+        matches!(
+            value,
+            HV | KERNEL | USER | USER_DEFERRED | GUEST | GUEST_KERNEL | GUEST_USER
+        )
     }
 }
 

@@ -127,7 +127,11 @@ fn print(
     let mut out = BufWriter::new(io::stdout().lock());
     let features = data.features();
     if !features.cmdline.is_empty() {
-        writeln!(out, "# Recorded by: {}", features.cmdline.join(" "))?;
+        writeln!(
+            out,
+            "# Recorded by: {}",
+            one_line(&features.cmdline.join(" "), 200)
+        )?;
     }
     let lost = profile.totals.lost.max(features.info.lost_samples);
     writeln!(
@@ -162,6 +166,19 @@ fn print(
     Ok(out.flush()?)
 }
 
+/// At most `max` characters, without line breaks and other control characters.
+fn one_line(text: &str, max: usize) -> String {
+    let mut line: String = text
+        .chars()
+        .take(max)
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .collect();
+    if line.len() < text.len() {
+        line.push('…');
+    }
+    line
+}
+
 fn totals_line(profile: &Profile) -> String {
     let totals = &profile.totals;
     format!(
@@ -186,10 +203,9 @@ fn draw(data: &PerfData, profile: &Profile, names: &Names, path: &std::path::Pat
     }
     let what = data.features().cmdline.join(" ");
     let title = match what.split_once(" -- ") {
-        Some((_, command)) => command.to_owned(),
+        Some((_, command)) => one_line(command, 100),
         None => "perf-bid".to_owned(),
     };
-    let title: String = title.chars().take(100).collect();
     let subtitle = format!(
         "{}, {} samples, {:.2} % of file-backed user frames resolved by build ID",
         desc.name,

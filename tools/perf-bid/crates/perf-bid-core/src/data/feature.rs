@@ -10,6 +10,7 @@ use crate::abi::BUILD_ID_MAX;
 use crate::abi::BuildId;
 use crate::abi::misc;
 use crate::abi::record_type;
+use crate::abi::sample;
 use crate::cursor::Cursor;
 use crate::cursor::Malformed;
 use crate::record::RawRecord;
@@ -80,6 +81,9 @@ pub struct Features {
 
 /// Size of a build ID record before its path, in bytes.
 const BUILD_ID_ROW: usize = 36;
+
+/// Offset of `sample_type` in an attr.
+const SAMPLE_TYPE_AT: usize = 24;
 
 /// Appends a perf string.
 pub(super) fn put_string(out: &mut Vec<u8>, text: &str) {
@@ -226,7 +230,15 @@ impl Features {
         out.extend_from_slice(&(self.events.len() as u32).to_ne_bytes());
         out.extend_from_slice(&(attr_size as u32).to_ne_bytes());
         for ((name, ids), attr) in self.events.iter().zip(attrs) {
-            out.extend_from_slice(attr);
+            // This section is a description for people and for stock perf, which drops it
+            // whole if it sees sample bits it does not know. The attrs section has them all.
+            let mut attr = attr.clone();
+            let new = sample::NEW.to_ne_bytes();
+            attr.iter_mut()
+                .skip(SAMPLE_TYPE_AT)
+                .zip(new)
+                .for_each(|(byte, new)| *byte &= !new);
+            out.extend_from_slice(&attr);
             out.extend_from_slice(&(ids.len() as u32).to_ne_bytes());
             put_string(&mut out, name);
             ids.iter()

@@ -14,13 +14,16 @@ use super::HEADER_SIZE;
 use super::MAGIC;
 use super::feature::Features;
 use crate::abi::record_type;
-use crate::attr::ATTR_SIZE;
 use crate::attr::Attr;
 use crate::record::Format;
 use crate::record::HEADER_SIZE as RECORD_HEADER_SIZE;
 
-/// Size of one element of the attrs section: attr and section of IDs.
-const FILE_ATTR_SIZE: u64 = ATTR_SIZE as u64 + 16;
+/// `PERF_ATTR_SIZE_VER5`: old versions of perf refuse attrs that are longer than theirs, so
+/// that fields nobody uses are left out.
+const SHORT_ATTR: usize = 112;
+
+/// Offset of `size` in an attr.
+const ATTR_SIZE_AT: usize = 4;
 
 /// A perf.data file in the making.
 #[derive(Debug)]
@@ -35,10 +38,10 @@ pub struct Writer<W: Write + Seek> {
 impl<W: Write + Seek> Writer<W> {
     /// Starts a file for events with these attrs and IDs.
     pub fn new(out: W, events: &[(Attr, Vec<u64>)]) -> io::Result<Self> {
-        let attrs: Vec<_> = events.iter().map(|(attr, _)| attr.to_bytes()).collect();
+        let attrs = file_attrs(events.iter().map(|(attr, _)| attr));
         let ids_len: u64 = events.iter().map(|(_, ids)| 8 * ids.len() as u64).sum();
         let attrs_at = HEADER_SIZE + ids_len;
-        let data_at = attrs_at + FILE_ATTR_SIZE * events.len() as u64;
+        let data_at = attrs_at + attrs.iter().map(|attr| attr.len() as u64 + 16).sum::<u64>();
         let out = BufWriter::with_capacity(1 << 18, out);
         let mut writer = Self {
             out,
@@ -98,12 +101,13 @@ impl<W: Write + Seek> Writer<W> {
     }
 
     fn put_header(&mut self, features: &[u8]) -> io::Result<()> {
-        let attrs_len = FILE_ATTR_SIZE * self.attrs.len() as u64;
+        let file_attr_size = self.attrs.first().map_or(0, |attr| attr.len() as u64 + 16);
+        let attrs_len = file_attr_size * self.attrs.len() as u64;
         let mut header = Vec::with_capacity(HEADER_SIZE as usize);
         header.extend_from_slice(&u64::from_le_bytes(MAGIC).to_ne_bytes());
         let words = [
             HEADER_SIZE,
-            FILE_ATTR_SIZE,
+            file_attr_size,
             self.attrs_at,
             attrs_len,
             self.data_at,
@@ -124,6 +128,27 @@ impl<W: Write + Seek> Writer<W> {
         }
         self.out.write_all(&header)
     }
+}
+
+/// The attrs as they go into the file, all of one size.
+fn file_attrs<'a>(attrs: impl Iterator<Item = &'a Attr>) -> Vec<Vec<u8>> {
+    let mut all: Vec<_> = attrs.map(Attr::to_bytes).collect();
+    let unused = |attr: &Vec<u8>| attr.iter().skip(SHORT_ATTR).all(|&byte| byte == 0);
+    if all.iter().all(unused) {
+        for attr in &mut all {
+            attr.truncate(SHORT_ATTR);
+            set_word(attr, ATTR_SIZE_AT, SHORT_ATTR as u32);
+        }
+    }
+    all
+}
+
+fn set_word(bytes: &mut [u8], at: usize, word: u32) {
+    bytes
+        .iter_mut()
+        .skip(at)
+        .zip(word.to_ne_bytes())
+        .for_each(|(byte, value)| *byte = value);
 }
 
 fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {

@@ -172,8 +172,10 @@ fn display(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The sample bits every recording has.
+/// The sample bits every recording has. The plain IP is there for stock perf, which finds
+/// nothing else to show.
 pub const SAMPLE_TYPE: u64 = sample::IDENTIFIER
+    | sample::IP
     | sample::TID
     | sample::TIME
     | sample::CPU
