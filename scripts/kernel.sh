@@ -6,6 +6,8 @@
 #   kernel.sh source       prints the pristine source tree (unpacks it if need be)
 #   kernel.sh build        builds stock + overlay, prints the directory that has it
 #   kernel.sh path         prints that directory if the build in it is complete
+#   kernel.sh variant DIR NAME LOG [-d OPTION]... MAKE-ARGUMENT...
+#                          makes something in a copy of that build
 #   kernel.sh host KDIR    builds a builder's own tree with his own tools
 #
 # A build directory is $CACHE/kernel-<key>/{src,out}; the key covers whatever the
@@ -70,11 +72,11 @@ need_dir() {
 	} | sha256sum | cut -c1-16)
 }
 
-# kmake DIR MAKE-ARGUMENTS... : make inside the root file system.
+# kmake SRC OUT MAKE-ARGUMENTS... : make inside the root file system.
 kmake() {
-	local dir=$1
-	shift
-	"$TOP/scripts/enter.sh" -r "$dir/src:/bid/src" -b "$dir/out:/bid/out" -C /bid/out \
+	local src=$1 out=$2
+	shift 2
+	"$TOP/scripts/enter.sh" -r "$src:/bid/src" -b "$out:/bid/out" -C /bid/out \
 		-e KBUILD_BUILD_TIMESTAMP=2026-01-01 -e KBUILD_BUILD_VERSION=1 \
 		-e KBUILD_BUILD_USER=bid -e KBUILD_BUILD_HOST=bid -- \
 		make -C /bid/src O=/bid/out LLVM=1 -j"$JOBS" "$@"
@@ -161,11 +163,12 @@ fragment() {
 	fi
 }
 
+# merge_config SRC OUT : tinyconfig and OUT/fragment make OUT/.config.
 merge_config() {
-	kmake "$DIR" tinyconfig
-	"$TOP/scripts/enter.sh" -r "$DIR/src:/bid/src" -b "$DIR/out:/bid/out" -C /bid/out -- \
+	kmake "$1" "$2" tinyconfig
+	"$TOP/scripts/enter.sh" -r "$1:/bid/src" -b "$2:/bid/out" -C /bid/out -- \
 		/bid/src/scripts/kconfig/merge_config.sh -m -O /bid/out .config fragment
-	kmake "$DIR" olddefconfig
+	kmake "$1" "$2" olddefconfig
 }
 
 # Only when the fragment or a Kconfig file changed: a new .config costs time.
@@ -177,7 +180,7 @@ configure() {
 	} | sha256sum)
 	[ "$now" != "$(cat "$DIR/out/config-key" 2>/dev/null)" ] || return 0
 	fragment "$DIR/src" >"$DIR/out/fragment"
-	step "configuring the kernel" "$LOGS/kernel-config.log" merge_config
+	step "configuring the kernel" "$LOGS/kernel-config.log" merge_config "$DIR/src" "$DIR/out"
 	missing=$(missing_options "$DIR/out/fragment" "$DIR/out/.config")
 	[ -z "$missing" ] || die "these lines of config/guest.config did not make it into the .config:
 $(sed 's/^/  /' <<<"$missing")"
@@ -192,22 +195,26 @@ prune() {
 		exec {fd}>"$LOCKS/${dir##*/}"
 		! flock -n "$fd" || rm -rf --one-file-system -- "$dir"
 		exec {fd}>&-
-	done < <(ls -td "$CACHE"/kernel-*/ | sed 's|/$||')
+	done < <(find "$CACHE" -maxdepth 1 -name 'kernel-*' -printf '%T@ %p\n' | sort -rn | cut -d' ' -f2-)
+	find "$CACHE" -maxdepth 1 -name 'stock-*' -mtime +7 -exec rm -rf --one-file-system -- {} +
 }
 
 build_here() {
-	local scratch title
+	local scratch title was
 	[ ! -e "$DIR/complete" ] || return 0
 	scratch=$(mktemp -d)
 	# shellcheck disable=SC2064
 	trap "rm -rf -- '$scratch'" EXIT
 	stage "$SOURCE" "$SERIES" "$scratch/stage"
+	was=$DIR
+	need_dir
+	[ "$DIR" = "$was" ] || die "the overlay changed while it was read; run it again"
 	start_dir
 	sync_src "$scratch/stage"
 	configure "$scratch/stage"
 	title="building the kernel"
 	[ ! -f "$DIR/out/arch/x86/boot/bzImage" ] || title="rebuilding the kernel"
-	step "$title" "$LOGS/kernel-${DIR##*-}.log" kmake "$DIR" bzImage headers
+	step "$title" "$LOGS/kernel-${DIR##*-}.log" kmake "$DIR/src" "$DIR/out" bzImage headers
 	touch "$DIR/complete"
 }
 
@@ -221,7 +228,93 @@ build() {
 	echo "$DIR"
 }
 
+# copy_out FROM TO : a build directory to go on from, without the images.
+copy_out() {
+	rm -rf -- "$2.tmp"
+	cp -a "$1" "$2.tmp"
+	rm -f -- "$2.tmp"/vmlinux* "$2.tmp/arch/x86/boot/bzImage"
+	mv -T "$2.tmp" "$2"
+}
+
+# variant DIR NAME LOG [-d OPTION]... MAKE-ARGUMENT... : make in a copy of the out
+# of build directory DIR, with options disabled; in the pristine source, without
+# the overlay, if NAME is stock. Prints the directory.
+variant() {
+	local dir=$1 name=$2 log=$3 src=$1/src out=$1/out-$2 options=()
+	shift 3
+	while [ "${1:-}" = -d ]; do
+		options+=(-d "$2")
+		shift 2
+	done
+	if [ "$name" = stock ]; then
+		# The same for every overlay.
+		src=$CACHE/$(cut -d' ' -f1 "$dir/base")
+		out=$CACHE/stock-$({ cat "$dir/base" && key "$CONFIG"; } | sha256sum | cut -c1-16)
+	fi
+	locked "${out##*/}" variant_here "$@"
+	echo "$out"
+}
+
+variant_here() {
+	[ -d "$out" ] || copy_out "$dir/out" "$out"
+	if [ ! -e "$out/configured" ]; then
+		[ ${#options[@]} -eq 0 ] || "$src/scripts/config" --file "$out/.config" "${options[@]}"
+		step "configuring the kernel ($name)" "$log" kmake "$src" "$out" olddefconfig
+		touch "$out/configured"
+	fi
+	step "building the kernel ($name)" "$log" kmake "$src" "$out" "$@"
+}
+
+# What a builder's own machine lacks, a line each.
+missing_tools() {
+	local tool
+	for tool in make flex bison bc perl clang ld.lld llvm-nm llvm-objcopy llvm-ar rustc bindgen; do
+		command -v "$tool" >/dev/null || echo "missing: $tool"
+	done
+	# With a compiler there, the kernel's own words say what is wrong with the rest.
+	if command -v clang >/dev/null && command -v ld.lld >/dev/null; then
+		make -s -C "$1" O="$2" LLVM=1 rustavailable 2>&1 | grep -E '^\*\*\* [A-Z]' | sed 's/^\*\*\* /Rust: /' || true
+	fi
+}
+
+# A builder's own tree, with the tools of this machine, built outside of it.
+host() {
+	local kdir out missing status
+	[ -d "$1" ] || die "no directory $1"
+	kdir=$(cd "$1" && pwd)
+	series_of "$kdir" >/dev/null
+	status=$("$TOP/scripts/overlay.sh" status "$kdir")
+	case $status in
+	applied) ;;
+	changed) die "$kdir has another version of the overlay; run 'make unapply apply KDIR=$kdir' first" ;;
+	*) die "the overlay is not applied to $kdir; run 'make apply KDIR=$kdir' first" ;;
+	esac
+	[ ! -e "$kdir/.config" ] && [ ! -d "$kdir/include/config" ] ||
+		die "$kdir was built in place; run 'make -C $kdir mrproper' first (it removes .config), or build it there yourself"
+	out=$CACHE/kdir-$(printf '%s' "$kdir" | sha256sum | cut -c1-16)/out
+	mkdir -p "$out"
+	missing=$(missing_tools "$kdir" "$out")
+	[ -z "$missing" ] || die "this machine cannot build $kdir with Rust:
+$missing"
+	if [ ! -e "$out/.config" ] || ! cmp -s "$CONFIG" "$out/fragment"; then
+		cp "$CONFIG" "$out/fragment"
+		step "configuring $kdir" "$LOGS/kdir-config.log" host_config "$kdir" "$out"
+	fi
+	step "building $kdir" "$LOGS/kdir.log" make -C "$kdir" O="$out" LLVM=1 -j"$JOBS" bzImage headers
+	say "built $out/arch/x86/boot/bzImage"
+}
+
+host_config() {
+	make -C "$1" O="$2" LLVM=1 tinyconfig
+	(cd "$2" && "$1/scripts/kconfig/merge_config.sh" -m -O "$2" .config fragment)
+	make -C "$1" O="$2" LLVM=1 olddefconfig
+}
+
 case ${1:-} in
+variant)
+	shift
+	variant "$@"
+	;;
 source)
 	need_source
 	echo "$SOURCE"
@@ -231,6 +324,10 @@ path)
 	need_dir
 	[ -e "$DIR/complete" ] || die "the kernel is not built; run 'make kernel'"
 	echo "$DIR"
+	;;
+host)
+	[ $# = 2 ] || die "usage: kernel.sh host KDIR"
+	host "$2"
 	;;
 *) die "usage: kernel.sh source|build|path|host KDIR" ;;
 esac

@@ -62,7 +62,7 @@ line ~ /^(not )?ok [0-9]+/ {
 		if (what == "pass")
 			what = "skip"
 	} else if (match(line, /# *(TIMEOUT|exit=|XFAIL).*/)) {
-		why = substr(line, RSTART + 1)
+		why = substr(line, RSTART + 2)
 		if (why ~ /XFAIL/)
 			what = "pass"
 		line = substr(line, 1, RSTART - 1)

@@ -69,6 +69,7 @@ step() {
 	memo=$LOGS/lines-$(printf '%s' "$title" | tr -c 'a-zA-Z0-9' '-')
 	shift 2
 	total=$(cat "$memo" 2>/dev/null || echo 0)
+	[[ $title != re* ]] || total=0
 	[ -t 2 ] || say "$title"
 	: >"$log"
 	"$@" >"$log" 2>&1 </dev/null &

@@ -127,9 +127,9 @@ test_other_overlay_is_told() {
 }
 # What apply leaves when it is killed half-way: some files installed, some not.
 half_applied() {
-	local installed original path i=0
+	local original path i=0
 	tree "$1" && sum >"$scratch/before" && run apply "$tree" && sum >"$scratch/after" || return 1
-	while read -r installed original path; do
+	while read -r _ original path; do
 		i=$((i + 1))
 		[ $((i % 2)) = 0 ] || continue
 		if [ "$original" = - ]; then rm "$tree/$path"; else cp "$source/$path" "$tree/$path"; fi

@@ -1,0 +1,31 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# cargo.sh: cargo for tools/perf-bid, inside the root file system.
+#
+#   cargo.sh dir          prints where target/ is
+#   cargo.sh ARGUMENT...  runs cargo
+#
+# The sources are read-only there. target/ is in the cache, one for each
+# checkout: cargo goes by paths and time stamps, which two checkouts share.
+
+. "$(dirname "$0")/lib.sh"
+
+root=$("$TOP/scripts/rootfs.sh")
+dir=$CACHE/cargo-$(printf '%s %s' "$TOP" "${root##*/}" | sha256sum | cut -c1-16)
+if [ "$*" = dir ]; then
+	echo "$dir/target"
+	exit
+fi
+
+# What belonged to checkouts that are gone.
+for old in "$CACHE"/cargo-*/checkout; do
+	[ -e "$old" ] && [ ! -d "$(cat "$old")" ] || continue
+	rm -rf --one-file-system -- "${old%/*}"
+done
+mkdir -p "$dir/target" "$CACHE/cargo-home"
+echo "$TOP" >"$dir/checkout"
+exec "$TOP/scripts/enter.sh" -r "$TOP/tools/perf-bid:/bid/perf-bid" -b "$CACHE/cargo-home:/bid/cargo-home" \
+	-b "$dir/target:/bid/target" -C /bid/perf-bid \
+	-e CARGO_HOME=/bid/cargo-home -e CARGO_TARGET_DIR=/bid/target -e CARGO_TERM_COLOR=never -- \
+	cargo "$@"

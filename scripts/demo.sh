@@ -1,0 +1,33 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# demo.sh: records real programs in the guest, and prints which symbols were the
+# hottest, from build IDs and file offsets alone.
+
+. "$(dirname "$0")/lib.sh"
+
+out=$TOP/build/demo
+rm -rf -- "$out"
+mkdir -p "$out/bin"
+kernel=$("$TOP/scripts/kernel.sh" build)
+"$TOP/scripts/programs.sh" tools "$out/bin"
+cp "$TOP/scripts/guest/workload" "$out/bin/"
+
+# What the guest does; the profile is in the shared directory afterwards.
+cat >"$out/run" <<'GUEST'
+set -eu
+cd /tmp
+printf 'kernel: Linux %s\n' "$(uname -r)"
+zcat /proc/config.gz | grep '^CONFIG_PERF_BUILD_ID_OFFSET='
+echo
+/mnt/host/bin/perf-bid record -q -g -F 499 -o perf.data -- /mnt/host/bin/workload 2 >workload.out
+/mnt/host/bin/perf-bid report -i perf.data --sort comm,dso,buildid,symbol --limit 30 \
+	--flamegraph flamegraph.svg
+/mnt/host/bin/perf-bid report -i perf.data --totals >totals
+cp flamegraph.svg totals /mnt/host/
+GUEST
+
+"$TOP/scripts/boot.sh" --kernel "$kernel" --share "$out" --timeout 900 -- sh /mnt/host/run
+[ -s "$out/flamegraph.svg" ] && [ -s "$out/totals" ] || die "the guest left no profile in $out"
+rm -rf -- "${out:?}/bin" "$out/run"
+printf '\ndemo: %s, flame graph: %s\n' "$(cat "$out/totals")" "$out/flamegraph.svg"

@@ -1,0 +1,37 @@
+#!/bin/bash
+# SPDX-License-Identifier: GPL-2.0
+#
+# test-selftests.sh: tools/testing/selftests/perf_events in the guest: all of it
+# in one booted the plain way, two programs in one booted with virtme-ng. Run by
+# test.sh.
+
+. "$(dirname "$0")/lib.sh"
+. "$(dirname "$0")/test-lib.sh"
+
+# An emulated processor is an order of magnitude slower than a real one.
+TIMEOUT=${SELFTEST_TIMEOUT:-240}
+
+share=$(mktemp -d)
+trap 'rm -rf -- "$share"' EXIT
+kernel=$("$TOP/scripts/kernel.sh" build)
+"$TOP/scripts/programs.sh" selftests "$kernel" "$share/kselftest"
+
+# run WAY NAME LIMIT KSELFTEST-ARGUMENT...
+run() {
+	local way=$1 name=$2 limit=$3 log=$LOGS/selftests-$2.log rc=0
+	shift 3
+	say "$PART: $name"
+	"$TOP/scripts/boot.sh" "--$way" --quiet --kernel "$kernel" --share "$share" --timeout "$limit" \
+		--log "$LOGS/selftests-$name-kernel.log" -- \
+		/mnt/host/kselftest/run_kselftest.sh -o "$TIMEOUT" "$@" >"$log" 2>&1 || rc=$?
+	ktap "$log" "$name: "
+	# That a test failed is counted above.
+	if [ "$rc" -ge 124 ]; then
+		fail "$name: the guest" "exit code $rc" "$log"
+	else
+		pass "$name: the guest comes up and ends"
+	fi
+}
+
+run plain plain 1500
+run vng vng 600 -t perf_events:bid_open -t perf_events:bid_selfcheck
