@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 
 use memmap2::Mmap;
+use memmap2::MmapOptions;
 
 use crate::abi::BuildId;
 use crate::elf::ElfInfo;
@@ -192,6 +193,12 @@ pub fn verified(path: &Path, id: BuildId) -> Option<Found> {
 
 /// Reads the facts of the ELF file at `path`.
 pub fn read_elf(path: &Path) -> io::Result<ElfInfo> {
+    let map = map_file(path)?;
+    ElfInfo::parse(&map).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Maps a regular file for reading.
+pub fn map_file(path: &Path) -> io::Result<Mmap> {
     let file = File::open(path)?;
     if !file.metadata()?.is_file() {
         return Err(io::Error::new(
@@ -200,9 +207,8 @@ pub fn read_elf(path: &Path) -> io::Result<ElfInfo> {
         ));
     }
     // SAFETY: read-only and private. A file that shrinks meanwhile is a SIGBUS, not a wrong
-    // value; programs and libraries are replaced by rename, not in place.
-    let map = unsafe { Mmap::map(&file)? };
-    ElfInfo::parse(&map).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+    // value; programs, libraries and recordings are replaced by rename, not in place.
+    unsafe { MmapOptions::new().map_copy_read_only(&file) }
 }
 
 /// Looks for the file with build ID `id` among those that process `pid` maps as code now.

@@ -3,9 +3,12 @@
 //!
 //! The way for user code: the build ID names a file ([`Store`]), that file's program headers
 //! turn the offset into a virtual address, and that address is looked up in the best symbol
-//! table there is for the ID. Kernel addresses are looked up in `/proc/kallsyms`, and only if
+//! table there is for the ID. Where there is no symbol, the unwind table
+//! tells at least which function it is ([`Functions`]). Kernel addresses are looked up in `/proc/kallsyms`, and only if
 //! the recording is from this very boot: with address randomization they mean nothing to
 //! another.
+
+use std::path::Path;
 
 use blazesym::MaybeDefault;
 use blazesym::symbolize::Input;
@@ -16,8 +19,10 @@ use blazesym::symbolize::source::Kernel;
 use blazesym::symbolize::source::Source;
 
 use crate::abi::BuildId;
+use crate::functions::Functions;
 use crate::store::Binary;
 use crate::store::Store;
+use crate::store::map_file;
 use crate::store::running_kernel_build_id;
 
 /// A function and how far into it an address is.
@@ -28,6 +33,18 @@ pub struct Symbol {
     pub name: String,
     /// In bytes from its start.
     pub offset: u64,
+}
+
+/// What is known about a place in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Lookup {
+    /// A symbol.
+    Symbol(Symbol),
+    /// No symbol, but the file offset at which the function begins.
+    Function(u64),
+    /// Nothing.
+    #[default]
+    Unknown,
 }
 
 /// Looks symbols up.
@@ -61,37 +78,44 @@ impl Symbols {
         self.kernel_refusal.as_deref()
     }
 
-    /// The symbols at file offsets `offsets` of the file with build ID `id`, one for each.
-    pub fn in_file(&mut self, id: BuildId, offsets: &[u64]) -> Vec<Option<Symbol>> {
+    /// What is at file offsets `offsets` of the file with build ID `id`, one for each.
+    pub fn in_file(&mut self, id: BuildId, offsets: &[u64]) -> Vec<Lookup> {
         let binary = self.store.lookup(id);
-        let mut symbols = vec![None; offsets.len()];
-        let addresses: Vec<_> = offsets
+        let mut open: Vec<_> = offsets
             .iter()
-            .map(|&offset| binary.address_of(offset))
+            .enumerate()
+            .filter_map(|(at, &offset)| Some((at, binary.address_of(offset)?)))
             .collect();
+        let mut found = vec![Lookup::Unknown; offsets.len()];
         for file in binary.symbol_files() {
-            let open: Vec<_> = addresses
-                .iter()
-                .zip(symbols.iter_mut())
-                .filter(|(_, symbol)| symbol.is_none())
-                .filter_map(|(address, symbol)| Some(((*address)?, symbol)))
-                .collect();
             if open.is_empty() {
-                break;
+                return found;
             }
-            let wanted: Vec<_> = open.iter().map(|(address, _)| *address).collect();
+            let addresses: Vec<_> = open.iter().map(|(_, address)| *address).collect();
             let mut elf = Elf::new(&file.path);
             elf.debug_syms = false;
             let source = Source::Elf(elf);
-            // A file that blazesym cannot read has no symbols for us.
-            let found = self
+            let symbols = match self
                 .symbolizer
-                .symbolize(&source, Input::VirtOffset(&wanted));
-            for ((_, symbol), found) in open.into_iter().zip(found.unwrap_or_default()) {
-                *symbol = convert(found);
+                .symbolize(&source, Input::VirtOffset(&addresses))
+            {
+                Ok(symbols) => symbols,
+                // A file that blazesym cannot read has no symbols for us.
+                Err(_) => continue,
+            };
+            let mut left = Vec::new();
+            for ((at, address), symbol) in open.into_iter().zip(symbols) {
+                match (convert(symbol), found.get_mut(at)) {
+                    (Some(symbol), Some(slot)) => *slot = Lookup::Symbol(symbol),
+                    _ => left.push((at, address)),
+                }
             }
+            open = left;
         }
-        symbols
+        if let (Some(original), false) = (&binary.original, open.is_empty()) {
+            function_starts(&original.path, &open, offsets, &mut found);
+        }
+        found
     }
 
     /// The symbols at kernel addresses, one for each.
@@ -114,6 +138,25 @@ impl Symbols {
         {
             Ok(found) => found.into_iter().map(convert).collect(),
             Err(_) => none(),
+        }
+    }
+}
+
+/// Fills in where the functions begin that have no symbol.
+fn function_starts(path: &Path, open: &[(usize, u64)], offsets: &[u64], found: &mut [Lookup]) {
+    let Ok(map) = map_file(path) else { return };
+    let Some(functions) = Functions::parse(&map) else {
+        return;
+    };
+    for &(at, address) in open {
+        let start = functions.start_of(address);
+        let into = start.and_then(|start| address.checked_sub(start));
+        let offset = offsets
+            .get(at)
+            .zip(into)
+            .and_then(|(offset, into)| offset.checked_sub(into));
+        if let (Some(offset), Some(slot)) = (offset, found.get_mut(at)) {
+            *slot = Lookup::Function(offset);
         }
     }
 }

@@ -247,7 +247,7 @@ fn attrs(
                 | with(count.is_none(), flag::FREQ)
                 | with(inherit, flag::INHERIT)
                 | with(command, flag::ENABLE_ON_EXEC)
-                | with(user_only, flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV)
+                | with(user_only, USER_ONLY)
                 | with(index == 0, SIDE_BAND),
             wakeup: u32::try_from(args.mmap_pages * rustix::param::page_size() / 4)
                 .unwrap_or(1 << 20),
@@ -257,6 +257,9 @@ fn attrs(
     });
     Ok(attrs.collect())
 }
+
+/// Callchains of user-mode samples have kernel frames too, unless that is said.
+const USER_ONLY: u64 = flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV | flag::EXCLUDE_CALLCHAIN_KERNEL;
 
 const SIDE_BAND: u64 =
     flag::MMAP | flag::MMAP2 | flag::BUILD_ID | flag::COMM | flag::COMM_EXEC | flag::TASK;

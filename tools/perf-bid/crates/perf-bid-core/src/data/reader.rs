@@ -30,7 +30,7 @@ use crate::record::Record;
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum DataError {
-    #[error("{0}")]
+    #[error(transparent)]
     Io(#[from] io::Error),
     #[error("the file is empty")]
     Empty,
@@ -42,7 +42,7 @@ pub enum DataError {
     PipeMode,
     #[error("a version 1 perf.data (PERFFILE), which is not supported")]
     Version1,
-    #[error("{0}")]
+    #[error(transparent)]
     Malformed(#[from] Malformed),
 }
 

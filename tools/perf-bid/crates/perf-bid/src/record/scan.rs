@@ -26,6 +26,17 @@ use perf_bid_core::record::Record;
 use perf_bid_core::record::text;
 use perf_bid_core::store;
 
+/// Most processes that are asked for the file of one build ID.
+const TRIES_MAX: usize = 16;
+
+/// A build ID that was hit.
+#[derive(Debug, Default)]
+struct Hit {
+    path: Option<String>,
+    /// Processes that were asked for it.
+    tried: Vec<u32>,
+}
+
 /// What has gone by.
 #[derive(Debug)]
 pub struct Scan {
@@ -36,7 +47,7 @@ pub struct Scan {
     /// whose names the kernel records.
     named: Option<HashSet<u32>>,
     hints: HashMap<BuildId, String>,
-    hit: BTreeMap<BuildId, Option<String>>,
+    hit: BTreeMap<BuildId, Hit>,
     kernel_hit: bool,
     /// Samples seen.
     pub samples: u64,
@@ -111,11 +122,12 @@ impl Scan {
         let mut rows: Vec<_> = self
             .hit
             .iter()
-            .map(|(&build_id, path)| BuildIdRow {
+            .map(|(&build_id, hit)| BuildIdRow {
                 build_id,
                 cpumode: misc::USER,
                 // A hint may have come after the first hit.
-                path: path
+                path: hit
+                    .path
                     .as_ref()
                     .or_else(|| self.hints.get(&build_id))
                     .cloned()
@@ -160,11 +172,14 @@ impl Scan {
             self.kernel_hit = true;
         }
         let Some(id) = entry.build_id() else { return };
-        let hints = &self.hints;
-        self.hit.entry(id).or_insert_with(|| match hints.get(&id) {
-            Some(path) => Some(path.clone()),
-            None => store::find_in_process(pid, id).map(|path| display(&path)),
-        });
+        let hit = self.hit.entry(id).or_default();
+        if hit.path.is_some() || hit.tried.len() >= TRIES_MAX || hit.tried.contains(&pid) {
+            return;
+        }
+        // A process may have gone on to another program since: others are asked too.
+        hit.tried.push(pid);
+        let hint = self.hints.get(&id).cloned();
+        hit.path = hint.or_else(|| store::find_in_process(pid, id).map(|path| display(&path)));
     }
 }
 

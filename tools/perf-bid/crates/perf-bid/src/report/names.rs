@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::collections::HashMap;
 
 use perf_bid_core::abi::BuildId;
+use perf_bid_core::symbols::Lookup;
 use perf_bid_core::symbols::Symbols;
 
 use super::profile::Place;
@@ -23,6 +24,8 @@ pub struct Name {
     pub symbol: Option<String>,
     /// Where to look in the file (or the kernel) oneself.
     pub offset: Option<u64>,
+    /// `offset` is where the function begins, not where the sample fell.
+    pub function: bool,
 }
 
 impl Name {
@@ -30,6 +33,7 @@ impl Name {
     pub fn symbol_or_offset(&self) -> String {
         match (&self.symbol, self.offset) {
             (Some(symbol), _) => symbol.clone(),
+            (None, Some(offset)) if self.function => format!("[function {offset:#x}]"),
             (None, Some(offset)) => format!("[unknown]+{offset:#x}"),
             (None, None) => "-".to_owned(),
         }
@@ -100,6 +104,7 @@ impl Names {
                     build_id: kernel,
                     symbol,
                     offset: Some(at),
+                    function: false,
                 },
             );
         }
@@ -117,15 +122,23 @@ impl Names {
                 .iter()
                 .map(|&(place, at)| lookup_at(place, at))
                 .collect();
-            for ((place, at), symbol) in places.into_iter().zip(symbols.in_file(id, &offsets)) {
-                let symbol = symbol.map(|symbol| symbol.name);
-                let name = Name {
-                    dso: dso.clone(),
-                    build_id: Some(id),
-                    symbol,
-                    offset: Some(at),
+            for ((place, at), lookup) in places.into_iter().zip(symbols.in_file(id, &offsets)) {
+                let (symbol, offset, function) = match lookup {
+                    Lookup::Symbol(symbol) => (Some(symbol.name), at, false),
+                    Lookup::Function(start) => (None, start, true),
+                    Lookup::Unknown => (None, at, false),
                 };
-                names.insert(place, name);
+                let (dso, build_id, offset) = (dso.clone(), Some(id), Some(offset));
+                names.insert(
+                    place,
+                    Name {
+                        dso,
+                        build_id,
+                        symbol,
+                        offset,
+                        function,
+                    },
+                );
             }
         }
         Self {
@@ -150,6 +163,7 @@ impl Name {
             build_id: None,
             symbol: None,
             offset: None,
+            function: false,
         }
     }
 }

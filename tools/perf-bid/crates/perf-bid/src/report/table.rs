@@ -173,7 +173,7 @@ pub fn footer(out: &mut impl Write, profile: &Profile, names: &Names) -> io::Res
     )?;
     writeln!(
         out,
-        "# File-backed user frames resolved by build ID: {} of {} ({:.2} %), {} files",
+        "# File-backed user frames resolved by build ID: {} of {} ({:.2} %), {} build IDs",
         grouped(totals.resolved),
         grouped(totals.file_backed()),
         totals.resolved_percent(),
