@@ -1,0 +1,584 @@
+// SPDX-License-Identifier: GPL-2.0
+/*
+ * Reading a PERF_RECORD_SAMPLE without trusting it, and judging its
+ * (build ID, file offset) entries by the memory map of the sampled process.
+ */
+#include <string.h>
+
+#include "bid_common.h"
+
+/* The parser */
+
+struct cursor {
+	const __u8	*pos, *end;
+	bool		bad;
+};
+
+static const void *take(struct cursor *c, size_t len)
+{
+	const void *p = c->pos;
+
+	if (c->bad || len > (size_t)(c->end - c->pos)) {
+		c->bad = true;
+		return NULL;
+	}
+	c->pos += len;
+	return p;
+}
+
+/* An array whose length came out of the record. */
+static const void *take_array(struct cursor *c, __u64 nr, size_t size)
+{
+	if (nr > (size_t)(c->end - c->pos) / size) {
+		c->bad = true;
+		return NULL;
+	}
+	return take(c, nr * size);
+}
+
+static __u64 take_u64(struct cursor *c)
+{
+	const __u64 *p = take(c, sizeof(*p));
+
+	return p ? *p : 0;
+}
+
+static void take_pair(struct cursor *c, __u32 *a, __u32 *b)
+{
+	const __u32 *p = take(c, 2 * sizeof(*p));
+
+	if (!p)
+		return;
+	*a = p[0];
+	if (b)
+		*b = p[1];
+}
+
+static void parse_ids(struct cursor *c, __u64 type, struct bid_sample *s)
+{
+	if (type & PERF_SAMPLE_IDENTIFIER)
+		s->identifier = take_u64(c);
+	if (type & PERF_SAMPLE_IP)
+		s->ip = take_u64(c);
+	if (type & PERF_SAMPLE_TID)
+		take_pair(c, &s->pid, &s->tid);
+	if (type & PERF_SAMPLE_TIME)
+		s->time = take_u64(c);
+	if (type & PERF_SAMPLE_ADDR)
+		take_u64(c);
+	if (type & PERF_SAMPLE_ID)
+		s->id = take_u64(c);
+	if (type & PERF_SAMPLE_STREAM_ID)
+		take_u64(c);
+	if (type & PERF_SAMPLE_CPU)
+		take_pair(c, &s->cpu, NULL);
+	if (type & PERF_SAMPLE_PERIOD)
+		take_u64(c);
+}
+
+static void parse_read(struct cursor *c, __u64 format, struct bid_sample *s)
+{
+	size_t times = !!(format & PERF_FORMAT_TOTAL_TIME_ENABLED) +
+		       !!(format & PERF_FORMAT_TOTAL_TIME_RUNNING);
+	size_t each = 1 + !!(format & PERF_FORMAT_ID) + !!(format & PERF_FORMAT_LOST);
+	__u64 nr = 1;
+
+	s->read = (const void *)c->pos;
+	if (format & PERF_FORMAT_GROUP)
+		nr = take_u64(c);
+	take_array(c, times, sizeof(__u64));
+	take_array(c, nr, each * sizeof(__u64));
+	s->nr_read = (const __u64 *)c->pos - s->read;
+}
+
+static void parse_raw(struct cursor *c, struct bid_sample *s)
+{
+	const __u32 *size = take(c, sizeof(*size));
+
+	if (!size)
+		return;
+	s->raw_size = *size;
+	take(c, *size);
+}
+
+static void parse_branches(struct cursor *c, __u64 type, struct bid_sample *s)
+{
+	s->nr_branches = take_u64(c);
+	if (type & PERF_SAMPLE_BRANCH_HW_INDEX)
+		take_u64(c);
+	take_array(c, s->nr_branches, sizeof(struct perf_branch_entry));
+	if (type & PERF_SAMPLE_BRANCH_COUNTERS)
+		take_array(c, s->nr_branches, sizeof(__u64));
+}
+
+static __u64 parse_regs(struct cursor *c, __u64 mask)
+{
+	__u64 abi = take_u64(c);
+
+	if (abi)
+		take_array(c, __builtin_popcountll(mask), sizeof(__u64));
+	return abi;
+}
+
+static void parse_stack(struct cursor *c, struct bid_sample *s)
+{
+	__u64 dyn;
+
+	s->stack_size = take_u64(c);
+	if (!s->stack_size)
+		return;
+	take_array(c, s->stack_size, 1);
+	dyn = take_u64(c);
+	if (dyn > s->stack_size)
+		c->bad = true;
+}
+
+static void parse_values(struct cursor *c, __u64 type)
+{
+	static const __u64 bits[] = {
+		PERF_SAMPLE_PHYS_ADDR, PERF_SAMPLE_CGROUP,
+		PERF_SAMPLE_DATA_PAGE_SIZE, PERF_SAMPLE_CODE_PAGE_SIZE,
+	};
+
+	for (size_t i = 0; i < BID_ARRAY_SIZE(bits); i++)
+		if (type & bits[i])
+			take_u64(c);
+}
+
+static void parse_build_ids(struct cursor *c, __u64 type, struct bid_sample *s)
+{
+	if (type & BID_IP)
+		s->bid = take(c, sizeof(*s->bid));
+	if (type & BID_CHAIN) {
+		s->nr_entries = take_u64(c);
+		s->entries = take_array(c, s->nr_entries, sizeof(*s->entries));
+	}
+	if (type & PERF_SAMPLE_AUX)
+		take_array(c, take_u64(c), 1);
+}
+
+int bid_parse_sample(const struct perf_event_header *hdr,
+		     const struct perf_event_attr *attr, struct bid_sample *s)
+{
+	__u64 type = attr->sample_type;
+	struct cursor c = {
+		.pos = (const __u8 *)(hdr + 1),
+		.end = (const __u8 *)hdr + hdr->size,
+	};
+
+	memset(s, 0, sizeof(*s));
+	s->hdr = hdr;
+	parse_ids(&c, type, s);
+	if (type & PERF_SAMPLE_READ)
+		parse_read(&c, attr->read_format, s);
+	if (type & PERF_SAMPLE_CALLCHAIN) {
+		s->nr_ips = take_u64(&c);
+		s->ips = take_array(&c, s->nr_ips, sizeof(__u64));
+	}
+	if (type & PERF_SAMPLE_RAW)
+		parse_raw(&c, s);
+	if (type & PERF_SAMPLE_BRANCH_STACK)
+		parse_branches(&c, attr->branch_sample_type, s);
+	if (type & PERF_SAMPLE_REGS_USER)
+		s->regs_user_abi = parse_regs(&c, attr->sample_regs_user);
+	if (type & PERF_SAMPLE_STACK_USER)
+		parse_stack(&c, s);
+	if (type & PERF_SAMPLE_WEIGHT_TYPE)
+		take_u64(&c);
+	if (type & PERF_SAMPLE_DATA_SRC)
+		take_u64(&c);
+	if (type & PERF_SAMPLE_TRANSACTION)
+		take_u64(&c);
+	if (type & PERF_SAMPLE_REGS_INTR)
+		parse_regs(&c, attr->sample_regs_intr);
+	parse_values(&c, type);
+	parse_build_ids(&c, type, s);
+
+	if (c.bad)
+		return bid_fail("a field of the sample goes past its %u bytes", hdr->size);
+	if (c.pos != c.end)
+		return bid_fail("%zd of the sample's %u bytes are no field's",
+				(ssize_t)(c.end - c.pos), hdr->size);
+	return 0;
+}
+
+/* The check */
+
+#define ULL(x)		((unsigned long long)(x))
+#define HIGH_HALF(x)	((long long)(x) < 0)
+
+bool bid_is_context(__u64 ip)
+{
+	return ip >= (__u64)PERF_CONTEXT_MAX;
+}
+
+/* What holds for every entry, whatever it stands for. */
+int bid_check_entry(const struct perf_sample_build_id_offset *e)
+{
+	const struct perf_build_id *id = &e->build_id;
+
+	if (id->status >= PERF_BUILD_ID_OFFSET_MAX)
+		return bid_fail("status %u", id->status);
+	if (id->__reserved)
+		return bid_fail("reserved bytes are %#x", id->__reserved);
+	if (id->status == PERF_BUILD_ID_OFFSET_RESOLVED ?
+	    !id->size || id->size > BID_SIZE_MAX : id->size)
+		return bid_fail("size %u with status %u", id->size, id->status);
+	for (size_t i = id->size; i < BID_SIZE_MAX; i++)
+		if (id->data[i])
+			return bid_fail("byte %zu after an ID of %u is %#x", i, id->size,
+					id->data[i]);
+	return 0;
+}
+
+/* One code address as the sample has it: resolved, plain (IP, CALLCHAIN), or both. */
+struct frame {
+	const struct perf_sample_build_id_offset	*e;
+	bool						has_ip;
+	__u64						ip;
+	const struct bid_maps				*maps;
+};
+
+static bool same_id(const struct perf_build_id *id, const struct bid_map *m)
+{
+	return id->size == m->id_size && !memcmp(id->data, m->id, sizeof(m->id));
+}
+
+static bool resolves_to(const struct perf_sample_build_id_offset *e, const struct bid_map *m)
+{
+	return (m->kind == BID_MAP_FILE || m->kind == BID_MAP_VDSO) &&
+	       same_id(&e->build_id, m) &&
+	       e->offset >= m->offset && e->offset - m->offset < m->end - m->start;
+}
+
+/* Without the address all that can be said is that some mapping explains it. */
+static int check_resolved_anywhere(const struct frame *f)
+{
+	for (size_t i = 0; i < f->maps->nr; i++)
+		if (resolves_to(f->e, &f->maps->map[i]))
+			return 0;
+	return bid_fail("no mapping has an ID of %u bytes %02x%02x.. at offset %#llx",
+			f->e->build_id.size, f->e->build_id.data[0], f->e->build_id.data[1],
+			ULL(f->e->offset));
+}
+
+static int check_resolved(const struct frame *f, const struct bid_map *m)
+{
+	const struct perf_sample_build_id_offset *e = f->e;
+	__u64 offset;
+
+	if (!m)
+		return bid_fail("%#llx is in no mapping and came back resolved, offset %#llx",
+				ULL(f->ip), ULL(e->offset));
+	if (m->kind != BID_MAP_FILE && m->kind != BID_MAP_VDSO)
+		return bid_fail("%#llx is in no file and came back resolved", ULL(f->ip));
+	if (!same_id(&e->build_id, m))
+		return bid_fail("%#llx: ID of %u bytes %02x%02x.., %s has %d: %02x%02x..",
+				ULL(f->ip), e->build_id.size, e->build_id.data[0],
+				e->build_id.data[1], m->path, m->id_size, m->id[0], m->id[1]);
+	offset = m->offset + f->ip - m->start;
+	if (e->offset != offset)
+		return bid_fail("%#llx in %s: offset %#llx, not %#llx", ULL(f->ip), m->path,
+				ULL(e->offset), ULL(offset));
+	return 0;
+}
+
+/* A user address that was not resolved: is the status the truth? */
+static int check_unresolved(const struct frame *f, const struct bid_map *m, bool loose)
+{
+	__u8 status = f->e->build_id.status;
+	bool ok;
+
+	if (status == PERF_BUILD_ID_OFFSET_BUSY || (!m && loose))
+		return 0;
+	switch (m ? m->kind : BID_MAP_ANON) {
+	case BID_MAP_FILE:
+		ok = status == PERF_BUILD_ID_OFFSET_FAULT ||
+		     (status == PERF_BUILD_ID_OFFSET_NO_BUILD_ID && !m->id_size);
+		break;
+	case BID_MAP_VDSO:
+		ok = status == PERF_BUILD_ID_OFFSET_NO_BUILD_ID && !m->id_size;
+		break;
+	case BID_MAP_SHARED_ANON:
+		ok = status == PERF_BUILD_ID_OFFSET_ANON ||
+		     status == PERF_BUILD_ID_OFFSET_NO_BUILD_ID;
+		break;
+	default:
+		ok = status == PERF_BUILD_ID_OFFSET_ANON;
+	}
+	if (ok)
+		return 0;
+	return bid_fail("%#llx in %s (ID of %d bytes) has status %u", ULL(f->e->offset),
+			m ? m->path : "no mapping", m ? m->id_size : 0, status);
+}
+
+/* Statuses that a user address may have when it is looked at once, at once. */
+static int check_user_status(const struct frame *f)
+{
+	switch (f->e->build_id.status) {
+	case PERF_BUILD_ID_OFFSET_RESOLVED:
+	case PERF_BUILD_ID_OFFSET_ANON:
+	case PERF_BUILD_ID_OFFSET_NO_BUILD_ID:
+	case PERF_BUILD_ID_OFFSET_FAULT:
+	case PERF_BUILD_ID_OFFSET_BUSY:
+		return 0;
+	case PERF_BUILD_ID_OFFSET_NO_MM:
+		return f->maps ? bid_fail("NO_MM for a task that has one") : 0;
+	default:
+		return bid_fail("user address %#llx has status %u", ULL(f->e->offset),
+				f->e->build_id.status);
+	}
+}
+
+static int check_high_half(const struct frame *f)
+{
+	__u8 status = f->e->build_id.status;
+
+	if (status != PERF_BUILD_ID_OFFSET_ANON && status != PERF_BUILD_ID_OFFSET_KERNEL &&
+	    status != PERF_BUILD_ID_OFFSET_BUSY && status != PERF_BUILD_ID_OFFSET_NO_MM)
+		return bid_fail("%#llx, in the kernel's half, has status %u",
+				ULL(f->e->offset), status);
+	return 0;
+}
+
+static void count_user(struct bid_check *c, const struct frame *f, const struct bid_map *m)
+{
+	bool resolved = f->e->build_id.status == PERF_BUILD_ID_OFFSET_RESOLVED;
+	bool in_focus = m ? m == c->focus : false;
+
+	c->stats.user[f->e->build_id.status]++;
+	if (resolved || (m && m->id_size)) {
+		c->stats.file_frames++;
+		c->stats.file_resolved += resolved;
+	}
+	if (c->focus && resolved && !f->has_ip)
+		in_focus = resolves_to(f->e, c->focus);
+	c->stats.focus[f->e->build_id.status] += in_focus;
+	c->stats.focus_frames += in_focus;
+}
+
+static int check_user(struct bid_check *c, struct frame f)
+{
+	bool resolved = f.e->build_id.status == PERF_BUILD_ID_OFFSET_RESOLVED;
+	bool loose = c->flags & BID_LOOSE;
+	const struct bid_map *m = NULL;
+	int ret = 0;
+
+	if (!resolved) {
+		if (f.has_ip && f.ip != f.e->offset)
+			return bid_fail("unresolved %#llx became %#llx", ULL(f.ip),
+					ULL(f.e->offset));
+		f.ip = f.e->offset;
+		if (HIGH_HALF(f.ip)) {
+			c->stats.user[f.e->build_id.status]++;
+			return check_high_half(&f);
+		}
+		/* behind a planted marker it may be taken for what the marker says */
+		if (c->flags & BID_PLANTED && f.e->build_id.status == PERF_BUILD_ID_OFFSET_KERNEL)
+			return 0;
+	} else if (f.has_ip && HIGH_HALF(f.ip)) {
+		return bid_fail("%#llx, in the kernel's half, came back resolved", ULL(f.ip));
+	}
+	if (check_user_status(&f))
+		return -1;
+
+	if (f.maps && (f.has_ip || !resolved)) {
+		m = bid_maps_find(f.maps, f.ip);
+		if (!resolved)
+			ret = check_unresolved(&f, m, loose);
+		else if (m || !loose)
+			ret = check_resolved(&f, m);
+	} else if (f.maps && !loose) {
+		ret = check_resolved_anywhere(&f);
+	}
+	if (!ret)
+		count_user(c, &f, m);
+	return ret;
+}
+
+static int check_kernel(struct bid_check *c, const struct frame *f)
+{
+	if (c->flags & BID_NO_KERNEL)
+		return bid_fail("kernel address %#llx is seen", ULL(f->e->offset));
+	if (f->e->build_id.status != PERF_BUILD_ID_OFFSET_KERNEL)
+		return bid_fail("kernel address %#llx has status %u", ULL(f->e->offset),
+				f->e->build_id.status);
+	if (f->has_ip && f->ip != f->e->offset)
+		return bid_fail("kernel address %#llx became %#llx", ULL(f->ip), ULL(f->e->offset));
+	c->stats.kernel++;
+	return 0;
+}
+
+/* A made-up return address that reads like a marker: it must not resolve. */
+static int check_planted_marker(const struct frame *f)
+{
+	__u8 status = f->e->build_id.status;
+
+	if (f->e->offset != f->ip)
+		return bid_fail("planted %#llx became %#llx", ULL(f->ip), ULL(f->e->offset));
+	return status == PERF_BUILD_ID_OFFSET_CONTEXT ? 0 : check_high_half(f);
+}
+
+static int check_marker(const struct bid_check *c, const struct frame *f, __u64 *region)
+{
+	__u64 marker = f->e->offset;
+
+	if (f->e->build_id.status != PERF_BUILD_ID_OFFSET_CONTEXT)
+		return bid_fail("marker %#llx has status %u", ULL(f->ip), f->e->build_id.status);
+	if (f->has_ip && f->ip != marker)
+		return bid_fail("marker %#llx became %#llx", ULL(f->ip), ULL(marker));
+	if (marker != (__u64)PERF_CONTEXT_KERNEL && marker != (__u64)PERF_CONTEXT_USER)
+		return bid_fail("marker %#llx", ULL(marker));
+	if (marker == (__u64)PERF_CONTEXT_KERNEL &&
+	    (c->attr->exclude_callchain_kernel || c->flags & BID_NO_KERNEL))
+		return bid_fail("kernel frames although they are excluded");
+	if (marker == (__u64)PERF_CONTEXT_USER && c->attr->exclude_callchain_user)
+		return bid_fail("user frames although they are excluded");
+	*region = marker;
+	return 0;
+}
+
+static int check_chain_entry(struct bid_check *c, const struct frame *f, __u64 *region)
+{
+	bool marker = f->has_ip ? bid_is_context(f->ip) :
+				  f->e->build_id.status == PERF_BUILD_ID_OFFSET_CONTEXT;
+
+	if (bid_check_entry(f->e))
+		return -1;
+	if (marker && *region == (__u64)PERF_CONTEXT_USER && c->flags & BID_PLANTED)
+		return f->has_ip ? check_planted_marker(f) : 0;
+	if (marker)
+		return check_marker(c, f, region);
+	if (*region == (__u64)PERF_CONTEXT_USER)
+		return check_user(c, *f);
+	if (*region == (__u64)PERF_CONTEXT_KERNEL)
+		return check_kernel(c, f);
+	return bid_fail("a frame before any marker");
+}
+
+/* Fewer entries than addresses is right only where one more did not fit. */
+static int check_chain_length(struct bid_check *c, const struct bid_sample *s)
+{
+	size_t rest = s->hdr->size - s->stack_size;
+
+	if (s->nr_entries > BID_MAX_ENTRIES)
+		return bid_fail("%llu entries", ULL(s->nr_entries));
+	if (!s->ips || s->nr_entries == s->nr_ips)
+		return 0;
+	if (s->nr_entries > s->nr_ips)
+		return bid_fail("%llu entries for %llu addresses", ULL(s->nr_entries),
+				ULL(s->nr_ips));
+	if (!(c->flags & BID_DEEP))
+		return bid_fail("%llu entries for %llu addresses in %u bytes",
+				ULL(s->nr_entries), ULL(s->nr_ips), s->hdr->size);
+	if (rest + 2 * sizeof(*s->entries) < BID_RECORD_MAX)
+		return bid_fail("clamped to %llu entries of %llu with %zu bytes to spare",
+				ULL(s->nr_entries), ULL(s->nr_ips), BID_RECORD_MAX - rest);
+	c->stats.clamped++;
+	return 0;
+}
+
+static int check_chain(struct bid_check *c, const struct bid_sample *s,
+		       const struct bid_maps *maps)
+{
+	__u64 region = 0;
+
+	if (check_chain_length(c, s))
+		return -1;
+	for (__u64 i = 0; i < s->nr_entries; i++) {
+		struct frame f = {
+			.e = &s->entries[i],
+			.has_ip = s->ips,
+			.ip = s->ips ? s->ips[i] : 0,
+			.maps = maps,
+		};
+
+		if (check_chain_entry(c, &f, &region)) {
+			char why[sizeof(bid_error)];
+
+			strcpy(why, bid_error);
+			return bid_fail("entry %llu of %llu: %.400s", ULL(i),
+					ULL(s->nr_entries), why);
+		}
+	}
+	return 0;
+}
+
+static int check_bid(struct bid_check *c, const struct bid_sample *s,
+		     const struct bid_maps *maps)
+{
+	struct frame f = {
+		.e = s->bid,
+		.has_ip = c->attr->sample_type & PERF_SAMPLE_IP,
+		.ip = s->ip,
+		.maps = maps,
+	};
+
+	if (bid_check_entry(s->bid))
+		return -1;
+	switch (s->hdr->misc & PERF_RECORD_MISC_CPUMODE_MASK) {
+	case PERF_RECORD_MISC_USER:
+		return check_user(c, f);
+	case PERF_RECORD_MISC_KERNEL:
+		return check_kernel(c, &f);
+	default:
+		return bid_fail("a sample with misc %#x", s->hdr->misc);
+	}
+}
+
+/* The innermost user frame of a sample in user mode is its instruction pointer. */
+static int check_innermost(const struct bid_sample *s)
+{
+	if ((s->hdr->misc & PERF_RECORD_MISC_CPUMODE_MASK) != PERF_RECORD_MISC_USER)
+		return 0;
+	if (s->nr_entries < 2 || s->entries[0].offset != (__u64)PERF_CONTEXT_USER)
+		return 0;
+	if (memcmp(s->bid, &s->entries[1], sizeof(*s->bid)))
+		return bid_fail("IP (%u, %#llx) and innermost frame (%u, %#llx) differ",
+				s->bid->build_id.status, ULL(s->bid->offset),
+				s->entries[1].build_id.status, ULL(s->entries[1].offset));
+	return 0;
+}
+
+int bid_check_sample(struct bid_check *c, const struct bid_sample *s)
+{
+	const struct bid_maps *maps = c->maps;
+
+	if (c->pid && c->pid != (pid_t)s->pid)
+		maps = NULL;
+	if (s->bid && check_bid(c, s, maps))
+		return -1;
+	if (s->entries && check_chain(c, s, maps))
+		return -1;
+	if (s->bid && s->entries && check_innermost(s))
+		return -1;
+	c->stats.samples++;
+	return c->each ? c->each(s, c->each_arg) : 0;
+}
+
+int bid_check_record(const struct perf_event_header *hdr, void *check)
+{
+	struct bid_check *c = check;
+	struct bid_sample s;
+
+	switch (hdr->type) {
+	case PERF_RECORD_SAMPLE:
+		if (bid_parse_sample(hdr, c->attr, &s))
+			return -1;
+		return bid_check_sample(c, &s);
+	case PERF_RECORD_LOST:
+		c->stats.lost += ((const __u64 *)(hdr + 1))[1];
+		c->stats.lost_records++;
+		return 0;
+	case PERF_RECORD_CALLCHAIN_DEFERRED:
+		return bid_fail("a deferred record that nobody asked for");
+	default:
+		c->stats.others++;
+		return hdr->type < PERF_RECORD_MAX ? 0 : bid_fail("record of type %u", hdr->type);
+	}
+}
+
+unsigned int bid_resolved_percent(const struct bid_stats *st)
+{
+	return st->file_frames ? 100 * st->file_resolved / st->file_frames : 0;
+}

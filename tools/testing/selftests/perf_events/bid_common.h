@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * What the bid_* tests share: events and their rings, a sample parser that
+ * trusts nothing, the memory map of a process with the build IDs of its files,
+ * and the check of every (build ID, file offset) entry against that map.
+ *
+ * Functions that can fail return 0 or a negative number and say why in
+ * bid_error[].
+ */
+#ifndef BID_COMMON_H
+#define BID_COMMON_H
+
+#include <linux/perf_event.h>
+#include <linux/perf_build_id.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <sys/types.h>
+
+#include "kselftest.h"
+
+#define BID_IP		PERF_SAMPLE_BUILD_ID_OFFSET
+#define BID_CHAIN	PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET
+#define BID_BITS	(BID_IP | BID_CHAIN)
+
+#define BID_SIZE_MAX		PERF_BUILD_ID_SIZE_MAX
+#define BID_MAX_ENTRIES		2046
+#define BID_RECORD_MAX		65528	/* the largest multiple of 8 in a u16 */
+#define BID_STATUS_NR		PERF_BUILD_ID_OFFSET_MAX
+
+#define BID_PERIOD_NS		500000
+#define BID_DEADLINE_S		25
+#define BID_TIMEOUT_S		60	/* of a test: more than a deadline */
+#define BID_RING_PAGES		64
+
+#define BID_ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
+
+extern char bid_error[512];
+int __printf(1, 2) bid_fail(const char *fmt, ...);
+
+/* 0: root, and the kernel has the bits; 1: skip, bid_error says why; < 0: broken */
+int bid_ready(void);
+
+/* Events */
+
+struct bid_event {
+	struct perf_event_attr		attr;
+	int				fd;
+	__u64				id;
+	struct perf_event_mmap_page	*page;
+	size_t				data_size;
+};
+
+typedef int (*bid_record_fn)(const struct perf_event_header *hdr, void *arg);
+
+void bid_attr_init(struct perf_event_attr *attr, __u64 config, __u64 sample_type);
+int bid_attr_tracepoint(struct perf_event_attr *attr, const char *name, __u64 sample_type);
+int bid_open(const struct perf_event_attr *attr, pid_t pid, int cpu, int group_fd);
+int bid_open_errno(const struct perf_event_attr *attr, pid_t pid, int cpu, int group_fd);
+int bid_event_open(struct bid_event *e, const struct perf_event_attr *attr,
+		   pid_t pid, int cpu, int group_fd, size_t pages);
+int bid_event_from_fd(struct bid_event *e, const struct perf_event_attr *attr,
+		      int fd, size_t pages);
+void bid_event_close(struct bid_event *e);
+int bid_event_enable(struct bid_event *e);
+int bid_event_disable(struct bid_event *e);
+int bid_drain(struct bid_event *e, bid_record_fn fn, void *arg);
+
+/* Samples */
+
+struct bid_sample {
+	const struct perf_event_header			*hdr;
+	__u64						identifier;
+	__u64						ip;
+	__u64						time;
+	__u32						pid, tid;
+	__u64						id;
+	__u32						cpu;
+	const __u64					*read;
+	size_t						nr_read;	/* in u64 */
+	const __u64					*ips;
+	__u64						nr_ips;
+	__u32						raw_size;
+	__u64						nr_branches;
+	__u64						regs_user_abi;
+	__u64						stack_size;
+	const struct perf_sample_build_id_offset	*bid;
+	const struct perf_sample_build_id_offset	*entries;
+	__u64						nr_entries;
+};
+
+int bid_parse_sample(const struct perf_event_header *hdr,
+		     const struct perf_event_attr *attr, struct bid_sample *s);
+
+/* Build IDs and maps */
+
+/* The size of the ID; 0: there is none; < 0: the file could not be read. */
+int bid_file_build_id(int fd, __u8 *id);
+int bid_image_build_id(const void *image, size_t size, __u8 *id);
+
+enum bid_map_kind {
+	BID_MAP_ANON,
+	BID_MAP_FILE,
+	BID_MAP_SHARED_ANON,	/* a file inside the kernel only */
+	BID_MAP_VDSO,
+	BID_MAP_SPECIAL,
+};
+
+struct bid_map {
+	__u64			start, end;
+	__u64			offset;		/* in the file, of start */
+	enum bid_map_kind	kind;
+	bool			exec;
+	int			id_size;
+	__u8			id[BID_SIZE_MAX];
+	unsigned int		major, minor;
+	unsigned long		inode;
+	char			path[128];
+};
+
+#define BID_MAPS_MAX		256
+
+struct bid_maps {
+	size_t		nr;
+	struct bid_map	map[BID_MAPS_MAX];
+};
+
+int bid_maps_read(struct bid_maps *maps, pid_t pid);	/* 0: ourselves */
+const struct bid_map *bid_maps_find(const struct bid_maps *maps, __u64 addr);
+const struct bid_map *bid_maps_exec(const struct bid_maps *maps, const char *name);
+
+/* The check */
+
+#define BID_NO_KERNEL	0x1	/* nothing of the kernel may be seen */
+#define BID_LOOSE	0x2	/* the maps changed while the samples were taken */
+#define BID_PLANTED	0x4	/* return addresses may look like anything */
+#define BID_DEEP	0x8	/* chains may be longer than what a record holds */
+
+struct bid_stats {
+	unsigned long	samples;
+	unsigned long	lost, lost_records;
+	unsigned long	others;
+	unsigned long	clamped;
+	unsigned long	user[BID_STATUS_NR];	/* user frames by status */
+	unsigned long	kernel;
+	unsigned long	file_frames, file_resolved;
+	unsigned long	focus[BID_STATUS_NR];	/* frames in the focus */
+	unsigned long	focus_frames;
+};
+
+struct bid_check {
+	const struct perf_event_attr	*attr;
+	const struct bid_maps		*maps;
+	pid_t				pid;	/* whose maps; 0: everyone's */
+	unsigned int			flags;
+	const struct bid_map		*focus;
+	int				(*each)(const struct bid_sample *s, void *arg);
+	void				*each_arg;
+	struct bid_stats		stats;
+};
+
+int bid_check_entry(const struct perf_sample_build_id_offset *e);
+int bid_check_sample(struct bid_check *c, const struct bid_sample *s);
+int bid_check_record(const struct perf_event_header *hdr, void *check);
+bool bid_is_context(__u64 ip);
+/*
+ * Per cent of the frames in files with a build ID. How many that are depends on
+ * more than the kernel: a virtual machine that did not run for a while takes
+ * several samples in one interrupt, and only the first of them can look at the
+ * address space. BID_MOST leaves room for that.
+ */
+#define BID_MOST	80
+
+unsigned int bid_resolved_percent(const struct bid_stats *st);
+
+/* Runs load(arg) and checks what comes until *counter reaches want. */
+int bid_collect(struct bid_event *e, struct bid_check *c, void (*load)(void *arg),
+		void *arg, const unsigned long *counter, unsigned long want);
+/* The same for a number of rings of one kind. */
+int bid_collect_many(struct bid_event *e, size_t nr, struct bid_check *c,
+		     void (*load)(void *arg), void *arg,
+		     const unsigned long *counter, unsigned long want);
+/* ... and for a number of rings whose records fn looks at. */
+int bid_collect_fn(struct bid_event *e, size_t nr, bid_record_fn fn, void *fn_arg,
+		   void (*load)(void *arg), void *arg,
+		   const unsigned long *counter, unsigned long want);
+
+/* Loads */
+
+void bid_load_user(void *arg);		/* a few nested calls */
+void bid_load_kernel(void *arg);	/* the same, and time in system calls */
+void bid_load_faults(void *arg);	/* page faults */
+void bid_load_sleep(void *arg);		/* context switches */
+__u64 bid_now_ns(void);
+
+/* A loop that the compiler leaves alone and that touches nothing. */
+static inline void bid_spin(unsigned long n)
+{
+	for (; n; n--)
+		__asm__ volatile("");
+}
+
+/*
+ * Spins with the frame pointer on frames; between these labels the unwinder
+ * sees no others (x86-64, bid_stack.c).
+ */
+void bid_planted_spin(void *frames, unsigned long n);
+extern const char bid_planted_loop[], bid_planted_end[];
+
+/* What bid_lib.so has */
+typedef void (*bid_lib_spin_fn)(unsigned long n);
+typedef void (*bid_lib_call_fn)(void (*fn)(void *arg), void *arg);
+void bid_lib_spin(unsigned long n);
+void bid_lib_call(void (*fn)(void *arg), void *arg);
+
+/* Children and files beside the test program */
+
+struct bid_child {
+	pid_t	pid;
+	int	go;		/* written: the child execs */
+	int	ready;		/* read: the program runs */
+};
+
+int bid_helper_path(char *path, size_t size, const char *name);
+int bid_child_fork(struct bid_child *c, const char *path, int exec_fd, const char *next);
+int bid_child_exec(struct bid_child *c);	/* lets it go on, waits till it is ready */
+int bid_child_wait_ready(struct bid_child *c);
+void bid_child_kill(struct bid_child *c);
+int bid_copy_file(int to, const char *from);
+
+/* Sysctls: put back when the test program ends, whatever happens */
+
+int bid_sysctl_get(const char *name, long *value);
+int bid_sysctl_set(const char *name, long value);
+/* The number of events that hold callchain buffers is zero if this works. */
+int bid_callchain_buffers_free(void);
+
+#endif /* BID_COMMON_H */
