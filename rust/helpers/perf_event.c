@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0
+
+#include <linux/perf_event.h>
+#include <linux/preempt.h>
+
+#ifdef CONFIG_PERF_EVENTS
+__rust_helper u32
+rust_helper_perf_sample_data_size(struct perf_sample_data *data,
+				  struct perf_event *event)
+{
+	return perf_sample_data_size(data, event);
+}
+#endif
+
+__rust_helper unsigned char rust_helper_interrupt_context_level(void)
+{
+	return interrupt_context_level();
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Perf events: samples and the records they become.
+//!
+//! A *sample* is taken when an event overflows, in whatever context that happens: task, softirq,
+//! hard interrupt or NMI. It becomes a record in three steps, and the types here are what the perf
+//! core hands out in each:
+//!
+//! 1. *prepare*: the [`SampleData`] is filled in as far as the event's [`SampleType`] asks, and
+//!    the size of each field that has no fixed size is added up;
+//! 2. *begin*: the record gets its place in a ring buffer, as long as the sizes say;
+//! 3. *output*: the fields are written through the [`OutputHandle`], as long as was said.
+//!
+//! Nothing here allocates, sleeps, takes a lock or panics, but for
+//! [`ContextBuffers::alloc`] and [`ContextBuffers::free`].
+//!
+//! C header: [`include/linux/perf_event.h`](srctree/include/linux/perf_event.h)
+
+use core::marker::PhantomData;
+use core::ops::BitOr;
+
+use zerocopy::Immutable;
+
+use crate::bindings;
+use crate::prelude::*;
+use crate::types::NotThreadSafe;
+use crate::types::Opaque;
+
+mod context_buffers;
+pub use self::context_buffers::Claim;
+pub use self::context_buffers::ContextBuffers;
+
+/// A set of `PERF_SAMPLE_*` bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SampleType(u64);
+
+impl SampleType {
+    /// `PERF_SAMPLE_IP`
+    pub const IP: Self = Self::of(bindings::perf_event_sample_format_PERF_SAMPLE_IP);
+    /// `PERF_SAMPLE_CALLCHAIN`
+    pub const CALLCHAIN: Self = Self::of(bindings::perf_event_sample_format_PERF_SAMPLE_CALLCHAIN);
+    /// `PERF_SAMPLE_STACK_USER`
+    pub const STACK_USER: Self =
+        Self::of(bindings::perf_event_sample_format_PERF_SAMPLE_STACK_USER);
+    /// `PERF_SAMPLE_REGS_INTR`
+    pub const REGS_INTR: Self = Self::of(bindings::perf_event_sample_format_PERF_SAMPLE_REGS_INTR);
+    /// `PERF_SAMPLE_AUX`
+    pub const AUX: Self = Self::of(bindings::perf_event_sample_format_PERF_SAMPLE_AUX);
+    /// `PERF_SAMPLE_BUILD_ID_OFFSET`
+    pub const BUILD_ID_OFFSET: Self =
+        Self::of(bindings::perf_event_sample_format_PERF_SAMPLE_BUILD_ID_OFFSET);
+    /// `PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET`
+    pub const CALLCHAIN_BUILD_ID_OFFSET: Self =
+        Self::of(bindings::perf_event_sample_format_PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET);
+
+    const fn of(bit: u32) -> Self {
+        Self(bit as u64)
+    }
+
+    /// Whether all of `other` is in this set.
+    #[inline]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for SampleType {
+    type Output = Self;
+
+    #[inline]
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A perf event.
+///
+/// # Invariants
+///
+/// The event stays in being, and its attributes as they are, for the lifetime of a reference.
+#[repr(transparent)]
+pub struct PerfEvent(Opaque<bindings::perf_event>);
+
+impl PerfEvent {
+    /// Makes a reference of what the perf core hands to a hook.
+    ///
+    /// # Safety
+    ///
+    /// `event` must point to an event whose attributes have been set, and which stays for `'a`.
+    #[inline]
+    pub unsafe fn from_raw<'a>(event: *const bindings::perf_event) -> &'a Self {
+        // SAFETY: By the safety requirement, and `Self` is transparent.
+        unsafe { &*event.cast() }
+    }
+
+    #[inline]
+    fn attr(&self) -> &bindings::perf_event_attr {
+        // SAFETY: By the type invariant, the attributes are there and do not change.
+        unsafe { &(*self.0.get()).attr }
+    }
+
+    /// `attr.sample_type`
+    #[inline]
+    pub fn sample_type(&self) -> SampleType {
+        SampleType(self.attr().sample_type)
+    }
+
+    /// How many registers `PERF_SAMPLE_REGS_INTR` samples.
+    #[inline]
+    pub fn regs_intr_count(&self) -> u32 {
+        self.attr().sample_regs_intr.count_ones()
+    }
+
+    /// Whether the event belongs to another task than the current one.
+    ///
+    /// Only to be asked while the event takes a sample.
+    #[inline]
+    pub fn is_cross_task(&self) -> bool {
+        // SAFETY: An event that takes a sample has a context, whose task does not change meanwhile.
+        let owner = unsafe { (*(*self.0.get()).ctx).task };
+
+        // SAFETY: Reading the current task's pointer is always possible.
+        !owner.is_null() && owner != unsafe { bindings::get_current() }
+    }
+}
+
+/// What has been found out for one sample.
+///
+/// # Invariants
+///
+/// It has been initialized for an event, and a field that [`SampleData::flags`] names is valid.
+#[repr(transparent)]
+pub struct SampleData(Opaque<bindings::perf_sample_data>);
+
+impl SampleData {
+    /// Makes a reference of what the perf core hands to a hook.
+    ///
+    /// # Safety
+    ///
+    /// `data` must point to sample data that `perf_sample_data_init()` was called on, and to which
+    /// nobody else has access for `'a`. A `PERF_SAMPLE_CALLCHAIN` among its `sample_flags` must mean
+    /// that its callchain stays readable for `'a`.
+    #[inline]
+    pub unsafe fn from_raw<'a>(data: *mut bindings::perf_sample_data) -> &'a mut Self {
+        // SAFETY: By the safety requirement, and `Self` is transparent.
+        unsafe { &mut *data.cast() }
+    }
+
+    #[inline]
+    fn raw(&self) -> &bindings::perf_sample_data {
+        // SAFETY: By the type invariant. Fields that are not valid yet are plain integers and
+        // pointers, and none is read before `flags()` says so.
+        unsafe { &*self.0.get() }
+    }
+
+    #[inline]
+    fn raw_mut(&mut self) -> &mut bindings::perf_sample_data {
+        // SAFETY: As in `raw()`, and the access is exclusive.
+        unsafe { &mut *self.0.get() }
+    }
+
+    /// The fields that are filled in.
+    #[inline]
+    pub fn flags(&self) -> SampleType {
+        SampleType(self.raw().sample_flags)
+    }
+
+    /// Says that `fields` are filled in.
+    #[inline]
+    pub fn set_flags(&mut self, fields: SampleType) {
+        self.raw_mut().sample_flags |= fields.0;
+    }
+
+    /// The sampled instruction pointer.
+    #[inline]
+    pub fn ip(&self) -> Option<u64> {
+        self.flags().contains(SampleType::IP).then(|| self.raw().ip)
+    }
+
+    /// The callchain.
+    #[inline]
+    pub fn callchain(&self) -> Option<Callchain<'_>> {
+        self.flags()
+            .contains(SampleType::CALLCHAIN)
+            .then(|| Callchain {
+                entry: self.raw().callchain,
+                _data: PhantomData,
+            })
+    }
+
+    /// The size in bytes of the record, as far as fields are filled in.
+    #[inline]
+    pub fn size(&self, event: &PerfEvent) -> u32 {
+        // SAFETY: By the type invariants both are valid, and the function only reads.
+        unsafe { bindings::perf_sample_data_size(self.0.get(), event.0.get()) }
+    }
+
+    /// Adds `bytes` to the record, for a field that has no fixed size.
+    #[inline]
+    pub fn grow(&mut self, bytes: u32) {
+        let data = self.raw_mut();
+
+        data.dyn_size = data.dyn_size.wrapping_add(u64::from(bytes));
+    }
+
+    /// Cuts up to `count` entries off the outer end of the callchain, of which the record holds
+    /// a copy, and returns how many it were.
+    #[inline]
+    pub fn trim_callchain(&mut self, count: u64) -> u64 {
+        let Some(chain) = self.callchain() else {
+            return 0;
+        };
+        let len = chain.len();
+        let cut = len.min(count);
+        if cut == 0 {
+            return 0;
+        }
+
+        let data = self.raw_mut();
+        // SAFETY: There is a callchain. As it is not empty it is not the one that all events
+        // share, but in the buffer of this context.
+        unsafe { (*data.callchain).nr = len.wrapping_sub(cut) };
+        data.dyn_size = data
+            .dyn_size
+            .wrapping_sub(cut.wrapping_mul(size_of::<u64>() as u64));
+        cut
+    }
+
+    /// How many callchain entries the record has room for.
+    #[cfg(CONFIG_PERF_BUILD_ID_OFFSET)]
+    #[inline]
+    pub fn build_id_count(&self) -> u16 {
+        self.raw().build_id_nr
+    }
+
+    /// Sets how many callchain entries the record has room for.
+    #[cfg(CONFIG_PERF_BUILD_ID_OFFSET)]
+    #[inline]
+    pub fn set_build_id_count(&mut self, count: u16) {
+        self.raw_mut().build_id_nr = count;
+    }
+}
+
+/// A captured callchain, innermost entry first, with its `PERF_CONTEXT_*` markers.
+///
+/// It is in a buffer that belongs to this CPU and interrupt level. An event that overflows while
+/// another is being written at the same level captures its own there, hence every access looks
+/// anew, and an entry can be gone.
+///
+/// # Invariants
+///
+/// `entry` is readable for `'a`, with room for `nr` entries.
+pub struct Callchain<'a> {
+    entry: *const bindings::perf_callchain_entry,
+    _data: PhantomData<&'a SampleData>,
+}
+
+impl Callchain<'_> {
+    /// The number of entries.
+    #[inline]
+    pub fn len(&self) -> u64 {
+        // SAFETY: By the type invariant.
+        unsafe { (&raw const (*self.entry).nr).read_volatile() }
+    }
+
+    /// Whether there are none.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The entry at `index`.
+    #[inline]
+    pub fn get(&self, index: usize) -> Option<u64> {
+        if index as u64 >= self.len() {
+            return None;
+        }
+        // SAFETY: By the type invariant, there is room for `nr` entries, of which this is one.
+        Some(unsafe { (*self.entry).ip.as_ptr().add(index).read_volatile() })
+    }
+}
+
+/// The header of a record.
+///
+/// # Invariants
+///
+/// It has been filled in.
+#[repr(transparent)]
+pub struct EventHeader(Opaque<bindings::perf_event_header>);
+
+impl EventHeader {
+    /// Makes a reference of what the perf core hands to a hook.
+    ///
+    /// # Safety
+    ///
+    /// `header` must point to a header that has been filled in and does not change for `'a`.
+    #[inline]
+    pub unsafe fn from_raw<'a>(header: *const bindings::perf_event_header) -> &'a Self {
+        // SAFETY: By the safety requirement, and `Self` is transparent.
+        unsafe { &*header.cast() }
+    }
+
+    /// Whether the sample is one of user mode of the host.
+    #[inline]
+    pub fn is_user(&self) -> bool {
+        // SAFETY: By the type invariant.
+        let misc = u32::from(unsafe { (*self.0.get()).misc });
+
+        misc & bindings::PERF_RECORD_MISC_CPUMODE_MASK == bindings::PERF_RECORD_MISC_USER
+    }
+}
+
+/// A record on its way into the ring buffer.
+///
+/// # Invariants
+///
+/// `perf_output_begin()` has succeeded and `perf_output_end()` has not been called: preemption is
+/// disabled and the RCU read lock is held.
+#[repr(transparent)]
+pub struct OutputHandle(Opaque<bindings::perf_output_handle>);
+
+impl OutputHandle {
+    /// Makes a reference of what the perf core hands to a hook.
+    ///
+    /// # Safety
+    ///
+    /// `handle` must be one that `perf_output_begin()` has set up, and which `perf_output_end()` is
+    /// not called on during `'a`.
+    #[inline]
+    pub unsafe fn from_raw<'a>(handle: *mut bindings::perf_output_handle) -> &'a mut Self {
+        // SAFETY: By the safety requirement, and `Self` is transparent.
+        unsafe { &mut *handle.cast() }
+    }
+
+    /// Writes `value` to the record.
+    #[inline]
+    pub fn put<T: IntoBytes + Immutable + ?Sized>(&mut self, value: &T) {
+        let bytes = value.as_bytes();
+        let size = bytes.len() as u32;
+
+        // SAFETY: By the type invariant, and `bytes` is readable. The C code wraps around in the
+        // ring buffer: it does not write outside of it, whatever the size.
+        unsafe { bindings::perf_output_copy(self.0.get(), bytes.as_ptr().cast(), size.into()) };
+    }
+
+    /// Evidence of the context that a record is written in.
+    #[inline]
+    pub fn context<'a>(self: &&'a mut Self) -> OutputContext<'a> {
+        // INVARIANT: By the type invariant, which holds for `'a`.
+        OutputContext(PhantomData, NotThreadSafe)
+    }
+}
+
+/// Evidence that preemption is disabled and the RCU read lock is held.
+///
+/// # Invariants
+///
+/// That is so for `'a`.
+#[derive(Clone, Copy)]
+pub struct OutputContext<'a>(PhantomData<&'a ()>, NotThreadSafe);
