@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: GPL-2.0 */
+/*
+ * Where the perf core meets kernel/events/build_id_offset/: the hooks behind
+ * PERF_SAMPLE_BUILD_ID_OFFSET and PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET. They
+ * are implemented in Rust; see Documentation/userspace-api/perf_build_id_offset.rst
+ * for the rules and the contexts they run in.
+ */
+#ifndef _LINUX_PERF_BUILD_ID_OFFSET_H
+#define _LINUX_PERF_BUILD_ID_OFFSET_H
+
+#include <linux/errno.h>
+#include <linux/jump_label.h>
+#include <linux/types.h>
+#include <uapi/linux/perf_event.h>
+
+struct perf_event;
+struct perf_output_handle;
+struct perf_sample_data;
+
+#ifdef CONFIG_PERF_BUILD_ID_OFFSET
+
+#define PERF_SAMPLE_BUILD_ID_TYPES \
+	(PERF_SAMPLE_BUILD_ID_OFFSET | PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET)
+
+/* The sample types that a callchain is captured for. */
+#define PERF_SAMPLE_CALLCHAIN_TYPES \
+	(PERF_SAMPLE_CALLCHAIN | PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET)
+
+/* On while there is an event with one of PERF_SAMPLE_BUILD_ID_TYPES. */
+DECLARE_STATIC_KEY_FALSE(perf_build_id_offset_key);
+
+/* At boot, before the first event. */
+void perf_build_id_offset_init(void);
+
+/*
+ * An event with one of the bits comes into being, and goes again. Inherited
+ * events live on the account of their parent. Task context, may sleep.
+ */
+int perf_build_id_offset_get(struct perf_event *event);
+void perf_build_id_offset_put(struct perf_event *event);
+
+/*
+ * Makes room for the new fields in a sample; ->ip and ->callchain are there.
+ * Runs before the fields that take what room is left. Any context.
+ */
+void perf_build_id_offset_prepare(struct perf_sample_data *data,
+				  struct perf_event *event);
+
+/* What the fields after PERF_SAMPLE_STACK_USER need at least. Any context. */
+u16 perf_build_id_offset_pending(struct perf_sample_data *data,
+				 struct perf_event *event);
+
+/* Resolves and writes the new fields. Any context, preemption disabled. */
+void perf_build_id_offset_output(struct perf_output_handle *handle,
+				 struct perf_event_header *header,
+				 struct perf_sample_data *data,
+				 struct perf_event *event);
+
+static __always_inline bool perf_build_id_offset_wanted(u64 sample_type)
+{
+	return static_branch_unlikely(&perf_build_id_offset_key) &&
+	       (sample_type & PERF_SAMPLE_BUILD_ID_TYPES);
+}
+
+/* The sample types that the new ones are made from. */
+static __always_inline u64 perf_build_id_offset_needs(u64 sample_type)
+{
+	u64 needs = 0;
+
+	if (static_branch_unlikely(&perf_build_id_offset_key)) {
+		if (sample_type & PERF_SAMPLE_BUILD_ID_OFFSET)
+			needs |= PERF_SAMPLE_IP;
+		if (sample_type & PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET)
+			needs |= PERF_SAMPLE_CALLCHAIN;
+	}
+	return needs;
+}
+
+#else /* !CONFIG_PERF_BUILD_ID_OFFSET */
+
+#define PERF_SAMPLE_BUILD_ID_TYPES	0
+#define PERF_SAMPLE_CALLCHAIN_TYPES	PERF_SAMPLE_CALLCHAIN
+
+static inline void perf_build_id_offset_init(void) {}
+
+static inline int perf_build_id_offset_get(struct perf_event *event)
+{
+	return -EINVAL;
+}
+
+static inline void perf_build_id_offset_put(struct perf_event *event) {}
+
+static inline void perf_build_id_offset_prepare(struct perf_sample_data *data,
+						struct perf_event *event) {}
+
+static inline u16 perf_build_id_offset_pending(struct perf_sample_data *data,
+					       struct perf_event *event)
+{
+	return 0;
+}
+
+static inline void perf_build_id_offset_output(struct perf_output_handle *handle,
+					       struct perf_event_header *header,
+					       struct perf_sample_data *data,
+					       struct perf_event *event) {}
+
+static __always_inline bool perf_build_id_offset_wanted(u64 sample_type)
+{
+	return false;
+}
+
+static __always_inline u64 perf_build_id_offset_needs(u64 sample_type)
+{
+	return 0;
+}
+
+#endif /* CONFIG_PERF_BUILD_ID_OFFSET */
+
+#endif /* _LINUX_PERF_BUILD_ID_OFFSET_H */

@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Which events there are, and what exists because of them.
+//!
+//! While there is an event with one of the sample types, the static key of the hooks is on. While
+//! there is one with `PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET`, there are buffers to resolve a
+//! callchain in. An inherited event is not counted: it does not outlive its parent.
+
+use kernel::build_id::Frame;
+use kernel::perf_event::ContextBuffers;
+use kernel::perf_event::PerfEvent;
+use kernel::perf_event::SampleType;
+use kernel::prelude::*;
+use kernel::sync::global_lock;
+
+use crate::hooks;
+use crate::room;
+
+/// Where callchains are resolved.
+pub(crate) static BUFFERS: ContextBuffers<Frame> = ContextBuffers::new();
+
+/// The events that are there.
+struct Counts {
+    nr_build_id_offset_events: usize,
+    nr_callchain_build_id_offset_events: usize,
+}
+
+global_lock! {
+    // SAFETY: Initialized by `init()`, which the perf core calls before the first event.
+    unsafe(uninit) static COUNTS: Mutex<Counts> = Counts {
+        nr_build_id_offset_events: 0,
+        nr_callchain_build_id_offset_events: 0,
+    };
+}
+
+/// To be called once, at boot.
+///
+/// # Safety
+///
+/// Must be called before any other function of this module, and not again.
+pub(crate) unsafe fn init() {
+    // SAFETY: By the safety requirement.
+    unsafe { COUNTS.init() };
+}
+
+/// Counts `event`, and makes what it needs.
+///
+/// Task context, may sleep. On failure nothing has been counted.
+pub(crate) fn get(event: &PerfEvent) -> Result {
+    count(event)?;
+    hooks::enable();
+    Ok(())
+}
+
+fn count(event: &PerfEvent) -> Result {
+    let sample_type = event.sample_type();
+    let mut counts = COUNTS.lock();
+
+    if sample_type.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET) {
+        let nr = counts.nr_callchain_build_id_offset_events;
+        let more = nr.checked_add(1).ok_or(EOVERFLOW)?;
+
+        if nr == 0 {
+            BUFFERS.alloc(callchain_len(), Frame::new(0))?;
+        }
+        counts.nr_callchain_build_id_offset_events = more;
+    }
+    if sample_type.contains(SampleType::BUILD_ID_OFFSET) {
+        counts.nr_build_id_offset_events = counts.nr_build_id_offset_events.saturating_add(1);
+    }
+    Ok(())
+}
+
+/// Undoes [`get`].
+///
+/// Task context, may sleep.
+pub(crate) fn put(event: &PerfEvent) {
+    let sample_type = event.sample_type();
+
+    hooks::disable();
+
+    let mut counts = COUNTS.lock();
+    if sample_type.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET) {
+        counts.nr_callchain_build_id_offset_events =
+            counts.nr_callchain_build_id_offset_events.saturating_sub(1);
+        if counts.nr_callchain_build_id_offset_events == 0 {
+            BUFFERS.free();
+        }
+    }
+    if sample_type.contains(SampleType::BUILD_ID_OFFSET) {
+        counts.nr_build_id_offset_events = counts.nr_build_id_offset_events.saturating_sub(1);
+    }
+}
+
+/// The most entries of a callchain that can be captured and that a record has room for.
+///
+/// The sysctls stay as they are while there is an event that captures callchains.
+fn callchain_len() -> usize {
+    let (frames, contexts) = hooks::callchain_limits();
+
+    frames
+        .saturating_add(contexts)
+        .min(usize::from(room::ENTRIES_MAX))
+}

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! `PERF_SAMPLE_BUILD_ID_OFFSET` and `PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET`.
+//!
+//! A sample's user addresses, its instruction pointer and the user part of its callchain, are
+//! written as 32-byte *entries* of a build ID and a file offset, or of an address and the reason
+//! why it was not resolved. The record formats are in
+//! [`include/uapi/linux/perf_build_id.h`](srctree/include/uapi/linux/perf_build_id.h) and
+//! [`include/uapi/linux/perf_event.h`](srctree/include/uapi/linux/perf_event.h).
+//!
+//! | module | what | context |
+//! | --- | --- | --- |
+//! | [`hooks`] | what the perf core calls | as each says |
+//! | [`account`] | which events there are, and what exists because of them | task |
+//! | [`room`] | how many entries fit into a record | any, pure |
+//! | [`chain`] | which entries of a callchain are user addresses | any, pure |
+//! | [`entry`] | an entry and its statuses | any, pure |
+//! | [`immediate`] | resolving and writing while the sample is taken | any |
+//!
+//! *Any* includes NMI: no allocation, no lock, no sleep, and no operation that could panic.
+//!
+//! A sample is sized when it is prepared, and resolved when it is written: the size of a record
+//! depends on how many entries it has and not on what becomes of them, and nothing has to be kept
+//! between the two, where a BPF program may run and take samples of its own.
+
+mod account;
+mod chain;
+mod entry;
+pub mod hooks;
+mod immediate;
+mod room;

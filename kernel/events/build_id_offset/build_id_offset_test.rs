@@ -1,0 +1,236 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! KUnit tests of the parts of `build_id_offset` that are pure.
+//!
+//! They are a crate of their own, made from the same files, so that what asserts does not end up
+//! in the object that runs in NMI context.
+
+use kernel::prelude::kunit_tests;
+
+#[allow(dead_code)]
+mod chain;
+#[allow(dead_code)]
+mod entry;
+#[allow(dead_code)]
+mod room;
+
+#[kunit_tests(perf_build_id_offset_entry)]
+mod entry_tests {
+    use crate::entry::*;
+    use kernel::bindings;
+    use kernel::build_id::BuildId;
+    use kernel::build_id::Frame;
+
+    /// A frame as the reader leaves it.
+    fn frame(status: u32, detail: u32, id: &[u8], value: u64) -> Frame {
+        let mut bytes = [0u8; 32];
+        bytes[..4].copy_from_slice(&(status | detail << 8).to_ne_bytes());
+        bytes[4..4 + id.len()].copy_from_slice(id);
+        bytes[24..].copy_from_slice(&value.to_ne_bytes());
+        zerocopy::transmute!(bytes)
+    }
+
+    fn bytes(entry: Entry) -> [u8; 32] {
+        zerocopy::transmute!(entry)
+    }
+
+    #[test]
+    fn lays_out_a_resolved_entry() {
+        for size in [1usize, 5, 8, 16, 20] {
+            let id = &[0xeeu8; 20][..size];
+            let frame = frame(1, size as u32, id, 0x1234_5678);
+            let entry = bytes(Entry::of_frame(&frame, 0x7f00_0000_1000, || None));
+
+            assert_eq!(usize::from(entry[0]), size);
+            assert_eq!(entry[1..4], [0, 0, 0]);
+            assert_eq!(&entry[4..4 + size], id);
+            assert!(entry[4 + size..24].iter().all(|byte| *byte == 0));
+            assert_eq!(entry[24..], 0x1234_5678u64.to_ne_bytes());
+        }
+    }
+
+    #[test]
+    fn lays_out_every_other_status() {
+        let cases = [
+            (Status::Context, 1),
+            (Status::Kernel, 2),
+            (Status::Deferred, 3),
+            (Status::Anon, 4),
+            (Status::NoBuildId, 5),
+            (Status::Fault, 6),
+            (Status::Busy, 7),
+            (Status::NoMm, 8),
+        ];
+        for (status, value) in cases {
+            let entry = bytes(Entry::unresolved(status, u64::MAX));
+
+            assert_eq!(entry[..4], [0, value, 0, 0]);
+            assert!(entry[4..24].iter().all(|byte| *byte == 0));
+            assert_eq!(entry[24..], u64::MAX.to_ne_bytes());
+        }
+    }
+
+    #[test]
+    fn says_why_a_frame_was_not_resolved() {
+        for (errno, status) in [
+            (bindings::ENOENT, Status::Anon),
+            (bindings::ENXIO, Status::Anon),
+            (bindings::EINVAL, Status::NoBuildId),
+            (bindings::EFAULT, Status::Fault),
+            (bindings::EBUSY, Status::Busy),
+            (bindings::ESRCH, Status::NoMm),
+        ] {
+            let entry = bytes(Entry::of_frame(&frame(2, errno, &[], 0x1000), 0x1000, || None));
+
+            assert_eq!(entry, bytes(Entry::unresolved(status, 0x1000)));
+        }
+    }
+
+    #[test]
+    fn fills_in_the_vdso() {
+        let id = BuildId::new(&[7; 20]);
+        let frame = frame(1, 0, &[], 0x9a0);
+
+        let entry = bytes(Entry::of_frame(&frame, 0x7fff_0000_09a0, || id));
+        assert_eq!(entry[..4], [20, 0, 0, 0]);
+        assert_eq!(entry[4..24], [7; 20]);
+        assert_eq!(entry[24..], 0x9a0u64.to_ne_bytes());
+
+        let entry = bytes(Entry::of_frame(&frame, 0x7fff_0000_09a0, || None));
+        assert_eq!(entry, bytes(Entry::unresolved(Status::Anon, 0x7fff_0000_09a0)));
+    }
+}
+
+#[kunit_tests(perf_build_id_offset_room)]
+mod room_tests {
+    use crate::entry::ENTRY_SIZE;
+    use crate::room::*;
+
+    #[test]
+    fn takes_what_is_asked_for_where_it_fits() {
+        for (ip, callchain, size, count) in [
+            (true, None, 32, 0),
+            (false, Some(0), 8, 0),
+            (false, Some(10), 328, 10),
+            (true, Some(127), 32 + 8 + 127 * 32, 127),
+        ] {
+            let room = Room::find(100 * 8, 0, ip, callchain);
+            assert_eq!(room, Room { size, count, excess: 0 });
+        }
+    }
+
+    #[test]
+    fn never_overflows_the_size() {
+        let chains = [None, Some(0), Some(1), Some(127), Some(2046), Some(2047), Some(u64::MAX)];
+        let all = Pending {
+            stack_user: true,
+            regs_intr: Some(64),
+            aux: true,
+        };
+        for taken in (0..=RECORD_SIZE_MAX).step_by(8) {
+            for pending in [0, Pending { aux: true, ..Pending::default() }.size(), all.size()] {
+                for ip in [false, true] {
+                    for chain in chains {
+                        let room = Room::find(taken, pending, ip, chain);
+                        let total = taken + pending + room.size;
+
+                        assert_eq!(room.size % 8, 0);
+                        assert!(u64::from(room.count) <= chain.unwrap_or(0));
+                        assert!(room.count <= ENTRIES_MAX);
+                        assert_eq!(total.saturating_sub(RECORD_SIZE_MAX), room.excess);
+                        // Nothing is cut that would have fit.
+                        if u64::from(room.count) < chain.unwrap_or(0).min(ENTRIES_MAX.into()) {
+                            assert!(total + ENTRY_SIZE > RECORD_SIZE_MAX);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn keeps_at_most_2046_entries() {
+        let room = Room::find(8, 0, false, Some(3000));
+        assert_eq!(room.count, 2046);
+        assert!(8 + room.size <= u32::from(u16::MAX));
+    }
+
+    #[test]
+    fn saturates() {
+        let room = Room::find(u32::MAX, u32::MAX, true, Some(u64::MAX));
+        assert_eq!(room.count, 0);
+        assert_eq!(room.size, 40);
+        assert!(room.excess > 0);
+
+        let pending = Pending {
+            stack_user: true,
+            regs_intr: Some(u32::MAX),
+            aux: true,
+        };
+        assert_eq!(pending.size(), u32::MAX);
+    }
+
+    #[test]
+    fn counts_what_is_pending() {
+        let none = Pending::default();
+        assert_eq!(none.size(), 0);
+        assert_eq!(Pending { stack_user: true, ..none }.size(), 24);
+        assert_eq!(Pending { aux: true, ..none }.size(), 8);
+        assert_eq!(Pending { regs_intr: Some(0), ..none }.size(), 8);
+        assert_eq!(Pending { regs_intr: Some(20), ..none }.size(), 168);
+    }
+}
+
+#[kunit_tests(perf_build_id_offset_chain)]
+mod chain_tests {
+    use crate::chain::*;
+    use kernel::bindings;
+
+    const KERNEL: u64 = bindings::perf_callchain_context_PERF_CONTEXT_KERNEL as u64;
+    const GUEST: u64 = bindings::perf_callchain_context_PERF_CONTEXT_GUEST as u64;
+
+    fn check(chain: &[(u64, Kind)]) {
+        let mut part = Part::FIRST;
+        for (value, kind) in chain {
+            assert_eq!(part.classify(*value), *kind);
+        }
+    }
+
+    #[test]
+    fn tells_user_from_kernel() {
+        check(&[
+            (KERNEL, Kind::Marker),
+            (0xffff_ffff_8100_0000, Kind::Kernel),
+            (0xffff_ffff_8100_1000, Kind::Kernel),
+            (CONTEXT_USER, Kind::Marker),
+            (0x40_1000, Kind::User),
+            (0x7f00_0000_1000, Kind::User),
+        ]);
+        check(&[(CONTEXT_USER, Kind::Marker), (0x40_1000, Kind::User)]);
+        check(&[(GUEST, Kind::Marker), (0x40_1000, Kind::Kernel)]);
+    }
+
+    #[test]
+    fn tells_the_cookie() {
+        check(&[
+            (KERNEL, Kind::Marker),
+            (0xffff_ffff_8100_0000, Kind::Kernel),
+            (CONTEXT_USER_DEFERRED, Kind::Marker),
+            (0x1_0000_0003, Kind::Cookie),
+        ]);
+        // A cookie can look like anything.
+        check(&[(CONTEXT_USER_DEFERRED, Kind::Marker), (CONTEXT_USER, Kind::Cookie)]);
+    }
+
+    #[test]
+    fn is_not_led_astray_by_a_planted_marker() {
+        check(&[
+            (CONTEXT_USER, Kind::Marker),
+            (KERNEL, Kind::User),
+            (0x40_1000, Kind::User),
+            (CONTEXT_USER_DEFERRED, Kind::User),
+            (0x40_2000, Kind::User),
+            (u64::MAX, Kind::User),
+        ]);
+    }
+}

@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! What the perf core calls, and what it is asked for.
+//!
+//! C header:
+//! [`include/linux/perf_build_id_offset.h`](srctree/include/linux/perf_build_id_offset.h)
+
+use kernel::bindings;
+use kernel::error::from_result;
+use kernel::jump_label;
+use kernel::perf_event::EventHeader;
+use kernel::perf_event::OutputHandle;
+use kernel::perf_event::PerfEvent;
+use kernel::perf_event::SampleData;
+use kernel::prelude::*;
+
+use crate::account;
+use crate::immediate;
+
+/// Called at boot, before the first event.
+///
+/// # Safety
+///
+/// Must be called once, before any other of the hooks.
+#[export]
+pub unsafe extern "C" fn perf_build_id_offset_init() {
+    // SAFETY: By the safety requirement.
+    unsafe { account::init() };
+}
+
+/// Called when an event with one of the sample types comes into being.
+///
+/// Task context, may sleep.
+///
+/// # Safety
+///
+/// `event` must be valid, with its attributes set.
+#[export]
+pub unsafe extern "C" fn perf_build_id_offset_get(event: *mut bindings::perf_event) -> c_int {
+    // SAFETY: By the safety requirement.
+    let event = unsafe { PerfEvent::from_raw(event) };
+
+    from_result(|| account::get(event).map(|()| 0))
+}
+
+/// Called when an event goes that [`perf_build_id_offset_get`] has succeeded for.
+///
+/// Task context, may sleep.
+///
+/// # Safety
+///
+/// `event` must be valid, with its attributes as they were.
+#[export]
+pub unsafe extern "C" fn perf_build_id_offset_put(event: *mut bindings::perf_event) {
+    // SAFETY: By the safety requirement.
+    account::put(unsafe { PerfEvent::from_raw(event) });
+}
+
+/// Called when all fields of a sample are filled in but the new ones and those that take what room
+/// is left.
+///
+/// Any context.
+///
+/// # Safety
+///
+/// `event` must be valid, and `data` its sample data, with the instruction pointer and the
+/// callchain where they are asked for.
+#[export]
+pub unsafe extern "C" fn perf_build_id_offset_prepare(
+    data: *mut bindings::perf_sample_data,
+    event: *mut bindings::perf_event,
+) {
+    // SAFETY: By the safety requirement, for both.
+    let (data, event) = unsafe { (SampleData::from_raw(data), PerfEvent::from_raw(event)) };
+
+    immediate::prepare(data, event);
+}
+
+/// Called when `PERF_SAMPLE_STACK_USER` is about to take the room that is left. Returns how much of
+/// it is not.
+///
+/// Any context.
+///
+/// # Safety
+///
+/// `event` must be valid, and `data` its sample data.
+#[export]
+pub unsafe extern "C" fn perf_build_id_offset_pending(
+    data: *mut bindings::perf_sample_data,
+    event: *mut bindings::perf_event,
+) -> u16 {
+    // SAFETY: By the safety requirement, for both.
+    let (data, event) = unsafe { (SampleData::from_raw(data), PerfEvent::from_raw(event)) };
+
+    let size = immediate::pending_after_stack(data, event).size();
+    u16::try_from(size).unwrap_or(u16::MAX)
+}
+
+/// Called when it is the new fields' turn to be written.
+///
+/// Any context, preemption disabled, in an RCU read section.
+///
+/// # Safety
+///
+/// `event` must be valid, `data` its sample data, `header` filled in from it, and `handle` be set up
+/// for a record of that size.
+#[export]
+pub unsafe extern "C" fn perf_build_id_offset_output(
+    handle: *mut bindings::perf_output_handle,
+    header: *mut bindings::perf_event_header,
+    data: *mut bindings::perf_sample_data,
+    event: *mut bindings::perf_event,
+) {
+    // SAFETY: By the safety requirement.
+    let handle = unsafe { OutputHandle::from_raw(handle) };
+    // SAFETY: By the safety requirement.
+    let header = unsafe { EventHeader::from_raw(header) };
+    // SAFETY: By the safety requirement, for both.
+    let (data, event) = unsafe { (SampleData::from_raw(data), PerfEvent::from_raw(event)) };
+
+    immediate::output(handle, header, data, event);
+}
+
+/// The static key of the hooks.
+fn key() -> *mut bindings::static_key {
+    (&raw mut bindings::perf_build_id_offset_key).cast()
+}
+
+/// Switches the hooks on for one more event. May sleep.
+pub(crate) fn enable() {
+    // SAFETY: The key is defined in kernel/events/core.c.
+    unsafe { jump_label::static_key_inc(key()) };
+}
+
+/// Undoes one [`enable`]. May sleep.
+pub(crate) fn disable() {
+    // SAFETY: The key is defined in kernel/events/core.c; the caller has called `enable()`.
+    unsafe { jump_label::static_key_dec(key()) };
+}
+
+/// The most frames and markers of a callchain: `kernel.perf_event_max_stack` and
+/// `kernel.perf_event_max_contexts_per_stack`.
+pub(crate) fn callchain_limits() -> (usize, usize) {
+    // SAFETY: The sysctls are not written to while there are events that capture callchains, and
+    // this is called for such an event.
+    let limits = unsafe {
+        (
+            bindings::sysctl_perf_event_max_stack,
+            bindings::sysctl_perf_event_max_contexts_per_stack,
+        )
+    };
+
+    (
+        usize::try_from(limits.0).unwrap_or(0),
+        usize::try_from(limits.1).unwrap_or(0),
+    )
+}

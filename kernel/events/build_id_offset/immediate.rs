@@ -1,0 +1,220 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Resolving and writing while the sample is taken.
+//!
+//! Everything here runs in any context.
+
+use kernel::build_id;
+use kernel::build_id::BuildId;
+use kernel::build_id::Frame;
+use kernel::perf_event::Callchain;
+use kernel::perf_event::EventHeader;
+use kernel::perf_event::OutputHandle;
+use kernel::perf_event::PerfEvent;
+use kernel::perf_event::SampleData;
+use kernel::perf_event::SampleType;
+
+use crate::account::BUFFERS;
+use crate::chain;
+use crate::chain::Kind;
+use crate::chain::Part;
+use crate::entry::Entry;
+use crate::entry::Status;
+use crate::room::Pending;
+use crate::room::Room;
+
+/// The fields that are sized after `PERF_SAMPLE_STACK_USER` has taken what it wants.
+pub(crate) fn pending_after_stack(data: &SampleData, event: &PerfEvent) -> Pending {
+    let wanted = |field| event.sample_type().contains(field) && !data.flags().contains(field);
+
+    Pending {
+        stack_user: false,
+        regs_intr: wanted(SampleType::REGS_INTR).then(|| event.regs_intr_count()),
+        aux: wanted(SampleType::AUX),
+    }
+}
+
+/// Makes room in the record for the new fields.
+pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent) {
+    let fields = event.sample_type();
+    let ip = fields.contains(SampleType::BUILD_ID_OFFSET);
+    let callchain = fields.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET);
+    let pending = Pending {
+        stack_user: fields.contains(SampleType::STACK_USER)
+            && !data.flags().contains(SampleType::STACK_USER),
+        ..pending_after_stack(data, event)
+    };
+
+    let find = |data: &SampleData| {
+        let len = callchain.then(|| data.callchain().map_or(0, |chain| chain.len()));
+        Room::find(data.size(event), pending.size(), ip, len)
+    };
+
+    let mut room = find(data);
+    if room.excess > 0 && fields.contains(SampleType::CALLCHAIN) {
+        // The old callchain alone is too long for the record. It is ours to shorten.
+        data.trim_callchain(u64::from(room.excess.div_ceil(8)));
+        room = find(data);
+    }
+
+    data.grow(room.size);
+    if ip {
+        data.set_flags(SampleType::BUILD_ID_OFFSET);
+    }
+    if callchain {
+        data.set_flags(SampleType::CALLCHAIN_BUILD_ID_OFFSET);
+        data.set_build_id_count(room.count);
+    }
+}
+
+/// The sample's instruction pointer, on its way to an entry.
+#[derive(Clone, Copy)]
+enum Ip {
+    /// Not asked for.
+    None,
+    /// To be resolved.
+    User(u64),
+    /// Known without.
+    Known(Entry),
+}
+
+impl Ip {
+    fn of(header: &EventHeader, data: &SampleData, event: &PerfEvent) -> Self {
+        if !data.flags().contains(SampleType::BUILD_ID_OFFSET) {
+            return Self::None;
+        }
+        let Some(ip) = data.ip() else {
+            return Self::Known(Entry::unresolved(Status::Busy, 0));
+        };
+        if !header.is_user() {
+            Self::Known(Entry::unresolved(Status::Kernel, ip))
+        } else if event.is_cross_task() {
+            // As for callchains, nothing is told of a task that the event does not belong to.
+            Self::Known(Entry::unresolved(Status::Busy, ip))
+        } else {
+            Self::User(ip)
+        }
+    }
+}
+
+/// Resolves and writes the new fields, as long as [`prepare`] has said.
+pub(crate) fn output(
+    handle: &mut OutputHandle,
+    header: &EventHeader,
+    data: &SampleData,
+    event: &PerfEvent,
+) {
+    let ip = Ip::of(header, data, event);
+
+    if !data.flags().contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET) {
+        put_ip(handle, ip);
+        return;
+    }
+
+    let count = usize::from(data.build_id_count());
+    let context = handle.context();
+    let mut claim = BUFFERS.claim(context);
+    let frames = claim.as_mut().and_then(|frames| frames.get_mut(..count));
+
+    match (frames, data.callchain()) {
+        (Some(frames), Some(chain)) => {
+            put_resolved(handle, ip, &chain, frames);
+        }
+        (_, chain) => {
+            put_ip(handle, ip);
+            put_unresolved(handle, chain, count);
+        }
+    }
+}
+
+/// Resolves the instruction pointer alone, and writes it.
+fn put_ip(handle: &mut OutputHandle, ip: Ip) {
+    match ip {
+        Ip::None => (),
+        Ip::Known(entry) => handle.put(&entry),
+        Ip::User(address) => {
+            let mut frame = Frame::new(address);
+
+            build_id::resolve_nofault(core::slice::from_mut(&mut frame));
+            handle.put(&Entry::of_frame(&frame, address, BuildId::of_vdso));
+        }
+    }
+}
+
+/// Resolves the instruction pointer and the callchain in `frames`, and writes both.
+fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Callchain<'_>, frames: &mut [Frame]) {
+    let user = fill(chain, frames);
+    let len = frames.len();
+
+    // One call for all: the instruction pointer borrows the place of the marker that the user part
+    // begins with.
+    match (ip, frames.get_mut(user.saturating_sub(1)..)) {
+        (Ip::User(address), Some(batch @ [_, _, ..])) if user < len => {
+            if let [lent, ..] = batch {
+                *lent = Frame::new(address);
+            }
+            build_id::resolve_nofault(batch);
+            if let [lent, ..] = batch {
+                handle.put(&Entry::of_frame(lent, address, BuildId::of_vdso));
+                Entry::unresolved(Status::Context, chain::CONTEXT_USER).replace(lent);
+            }
+        }
+        _ => {
+            put_ip(handle, ip);
+            if let Some(batch @ [_, ..]) = frames.get_mut(user..) {
+                build_id::resolve_nofault(batch);
+            }
+        }
+    }
+
+    let resolved = frames.get_mut(user..).unwrap_or_default();
+    for (frame, at) in resolved.iter_mut().zip(user..len) {
+        let address = chain.get(at).unwrap_or(0);
+        Entry::of_frame(frame, address, BuildId::of_vdso).replace(frame);
+    }
+
+    handle.put(&(len as u64));
+    handle.put(frames);
+}
+
+/// Fills `frames` with what a callchain has, user addresses as such and everything else as the
+/// entry that it becomes. Returns where the user addresses begin.
+fn fill(chain: &Callchain<'_>, frames: &mut [Frame]) -> usize {
+    let mut part = Part::FIRST;
+    let len = frames.len();
+    let mut user = len;
+
+    for (frame, at) in frames.iter_mut().zip(0..len) {
+        let value = chain.get(at).unwrap_or(0);
+        match part.classify(value) {
+            Kind::User => {
+                user = user.min(at);
+                *frame = Frame::new(value);
+            }
+            kind => known(kind, value).replace(frame),
+        }
+    }
+    user
+}
+
+/// The entry of what is not resolved.
+fn known(kind: Kind, value: u64) -> Entry {
+    let status = match kind {
+        Kind::Marker => Status::Context,
+        Kind::Kernel => Status::Kernel,
+        Kind::Cookie => Status::Deferred,
+        Kind::User => Status::Busy,
+    };
+    Entry::unresolved(status, value)
+}
+
+/// Writes a callchain as it is: something at the same level uses the buffer already.
+fn put_unresolved(handle: &mut OutputHandle, chain: Option<Callchain<'_>>, count: usize) {
+    let mut part = Part::FIRST;
+
+    handle.put(&(count as u64));
+    for at in 0..count {
+        let value = chain.as_ref().and_then(|chain| chain.get(at)).unwrap_or(0);
+        handle.put(&known(part.classify(value), value));
+    }
+}
