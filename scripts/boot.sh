@@ -100,10 +100,13 @@ need_accel() {
 }
 
 write_control() {
+	local rows columns
 	cp "$TOP/scripts/guest/run" "$control/run"
-	echo "INTERACTIVE=$interactive" >"$control/env"
+	printf 'INTERACTIVE=%s\nDIR=%s\n' "$interactive" "$([ -n "$share" ] && echo /mnt/host || echo /root)" >"$control/env"
 	if [ "$interactive" = 1 ]; then
-		echo 'exec bash -i' >"$control/command"
+		# The terminal on the other side of the port has no size of its own.
+		read -r rows columns < <(stty size 2>/dev/null || echo 24 80)
+		printf 'stty rows %s cols %s\nexec bash -i\n' "$rows" "$columns" >"$control/command"
 	else
 		printf '%q ' exec "$@" >"$control/command"
 	fi
@@ -144,7 +147,7 @@ vng_command() {
 	[ "$accel" != tcg ] || options+=(--disable-kvm "--qemu-opts=-cpu max,la57=off")
 	[ -z "$share" ] || options+=(--rwdir=/mnt/host)
 	[ "$interactive" = 1 ] ||
-		options+=(-- '. /bid/control/env; cd /mnt/host; bash /bid/control/command 2>&1 </dev/null; echo $? >/bid/control/rc; sync')
+		options+=(-- '. /bid/control/env; cd "$DIR" && bash /bid/control/command 2>&1 </dev/null; echo $? >/bid/control/rc; sync')
 	COMMAND=("$TOP/scripts/enter.sh" "${binds[@]}" -- vng "${options[@]}")
 }
 

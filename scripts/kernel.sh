@@ -8,6 +8,8 @@
 #   kernel.sh path         prints that directory if the build in it is complete
 #   kernel.sh variant DIR NAME LOG [-d OPTION]... MAKE-ARGUMENT...
 #                          makes something in a copy of that build
+#   kernel.sh make SRC OUT MAKE-ARGUMENT...
+#                          makes something with the root file system's tools
 #   kernel.sh host KDIR    builds a builder's own tree with his own tools
 #
 # A build directory is $CACHE/kernel-<key>/{src,out}; the key covers whatever the
@@ -311,6 +313,10 @@ host_config() {
 }
 
 case ${1:-} in
+make)
+	shift
+	kmake "$@"
+	;;
 variant)
 	shift
 	variant "$@"

@@ -6,6 +6,8 @@
 # plan announced and that never reported. `prefix` goes before each name. What a
 # failed test printed goes to the file `details`.
 
+BEGIN { deepest = 0 }
+
 function emit(what, name, why) {
 	printf "%s\t%s%s\t%s\n", what, prefix, name, why
 	total++

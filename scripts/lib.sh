@@ -72,11 +72,13 @@ step() {
 	[[ $title != re* ]] || total=0
 	[ -t 2 ] || say "$title"
 	: >"$log"
+	# A process group of its own: an interrupted run takes all of it along.
+	set -m
 	"$@" >"$log" 2>&1 </dev/null &
 	pid=$!
-	# An interrupted run takes its command with it.
+	set +m
 	# shellcheck disable=SC2064
-	trap "kill $pid 2>/dev/null; exit 130" INT TERM
+	trap "kill -- -$pid 2>/dev/null; exit 130" INT TERM
 	while kill -0 "$pid" 2>/dev/null; do
 		sleep 0.5
 		lines=$(wc -l <"$log")

@@ -121,5 +121,5 @@ commit
 [ ! -s "$scratch/left" ] || die "in no step of ${steps#"$TOP"/}: $(xargs <"$scratch/left")"
 
 rm -f -- "$out"/[0-9]*.patch
-in_tree format-patch -q -N --signature= -o "$out" base..HEAD
+in_tree format-patch -q --signature= -o "$out" base..HEAD
 say "$(find "$out" -name '[0-9]*.patch' | wc -l) patches in $out"

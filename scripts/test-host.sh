@@ -36,8 +36,11 @@ overlay_tests() {
 }
 
 ktap_tests() {
-	awk -v prefix=p: -v details=/dev/null -f "$TOP/scripts/ktap.awk" "$TOP/scripts/ktap-test.in" |
-		diff -u "$TOP/scripts/ktap-test.out" -
+	local name
+	for name in nested flat; do
+		awk -v prefix=p: -v details=/dev/null -f "$TOP/scripts/ktap.awk" "$TOP/scripts/ktap-$name.in" |
+			diff -u "$TOP/scripts/ktap-$name.out" - || return
+	done
 }
 
 scripts=("$TOP"/scripts/*.sh "$TOP/.ci/run")
