@@ -48,9 +48,7 @@ const _: () = {
     assert!(align_of::<Frame>() >= align_of::<bindings::bpf_stack_build_id>());
     assert!(offset_of!(Frame, status) == offset_of!(bindings::bpf_stack_build_id, status));
     assert!(offset_of!(Frame, build_id) == offset_of!(bindings::bpf_stack_build_id, build_id));
-    assert!(
-        offset_of!(Frame, value) == offset_of!(bindings::bpf_stack_build_id, __bindgen_anon_1)
-    );
+    assert!(offset_of!(Frame, value) == offset_of!(bindings::bpf_stack_build_id, __bindgen_anon_1));
 };
 
 /// What became of a [`Frame`].
@@ -255,7 +253,9 @@ impl BuildId {
         }
 
         let mut data = [0; BUILD_ID_SIZE_MAX];
-        data.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+        data.iter_mut()
+            .zip(bytes)
+            .for_each(|(to, from)| *to = *from);
 
         // INVARIANT: The length was checked above and fits in a `u8`; the rest of `data` is zero.
         Some(Self {

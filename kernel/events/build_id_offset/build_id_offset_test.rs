@@ -80,7 +80,11 @@ mod entry_tests {
             (bindings::EBUSY, Status::Busy),
             (bindings::ESRCH, Status::NoMm),
         ] {
-            let entry = bytes(Entry::of_frame(&frame(2, errno, &[], 0x1000), 0x1000, || None));
+            let entry = bytes(Entry::of_frame(
+                &frame(2, errno, &[], 0x1000),
+                0x1000,
+                || None,
+            ));
 
             assert_eq!(entry, bytes(Entry::unresolved(status, 0x1000)));
         }
@@ -97,7 +101,10 @@ mod entry_tests {
         assert_eq!(entry[24..], 0x9a0u64.to_ne_bytes());
 
         let entry = bytes(Entry::of_frame(&frame, 0x7fff_0000_09a0, || None));
-        assert_eq!(entry, bytes(Entry::unresolved(Status::Anon, 0x7fff_0000_09a0)));
+        assert_eq!(
+            entry,
+            bytes(Entry::unresolved(Status::Anon, 0x7fff_0000_09a0))
+        );
     }
 }
 
@@ -115,20 +122,43 @@ mod room_tests {
             (true, Some(127), 32 + 8 + 127 * 32, 127),
         ] {
             let room = Room::find(100 * 8, 0, ip, callchain);
-            assert_eq!(room, Room { size, count, excess: 0 });
+            assert_eq!(
+                room,
+                Room {
+                    size,
+                    count,
+                    excess: 0
+                }
+            );
         }
     }
 
     #[test]
     fn never_overflows_the_size() {
-        let chains = [None, Some(0), Some(1), Some(127), Some(2046), Some(2047), Some(u64::MAX)];
+        let chains = [
+            None,
+            Some(0),
+            Some(1),
+            Some(127),
+            Some(2046),
+            Some(2047),
+            Some(u64::MAX),
+        ];
         let all = Pending {
             stack_user: true,
             regs_intr: Some(64),
             aux: true,
         };
         for taken in (0..=RECORD_SIZE_MAX).step_by(8) {
-            for pending in [0, Pending { aux: true, ..Pending::default() }.size(), all.size()] {
+            for pending in [
+                0,
+                Pending {
+                    aux: true,
+                    ..Pending::default()
+                }
+                .size(),
+                all.size(),
+            ] {
                 for ip in [false, true] {
                     for chain in chains {
                         let room = Room::find(taken, pending, ip, chain);
@@ -174,10 +204,31 @@ mod room_tests {
     fn counts_what_is_pending() {
         let none = Pending::default();
         assert_eq!(none.size(), 0);
-        assert_eq!(Pending { stack_user: true, ..none }.size(), 24);
+        assert_eq!(
+            Pending {
+                stack_user: true,
+                ..none
+            }
+            .size(),
+            24
+        );
         assert_eq!(Pending { aux: true, ..none }.size(), 8);
-        assert_eq!(Pending { regs_intr: Some(0), ..none }.size(), 8);
-        assert_eq!(Pending { regs_intr: Some(20), ..none }.size(), 168);
+        assert_eq!(
+            Pending {
+                regs_intr: Some(0),
+                ..none
+            }
+            .size(),
+            8
+        );
+        assert_eq!(
+            Pending {
+                regs_intr: Some(20),
+                ..none
+            }
+            .size(),
+            168
+        );
     }
 }
 
@@ -219,7 +270,10 @@ mod chain_tests {
             (0x1_0000_0003, Kind::Cookie),
         ]);
         // A cookie can look like anything.
-        check(&[(CONTEXT_USER_DEFERRED, Kind::Marker), (CONTEXT_USER, Kind::Cookie)]);
+        check(&[
+            (CONTEXT_USER_DEFERRED, Kind::Marker),
+            (CONTEXT_USER, Kind::Cookie),
+        ]);
     }
 
     #[test]

@@ -36,7 +36,11 @@ pub(crate) struct Pending {
 impl Pending {
     /// The least that these fields take.
     pub(crate) fn size(self) -> u32 {
-        let stack_user = if self.stack_user { STACK_USER_SIZE_MIN } else { 0 };
+        let stack_user = if self.stack_user {
+            STACK_USER_SIZE_MIN
+        } else {
+            0
+        };
         let aux = if self.aux { AUX_SIZE_MIN } else { 0 };
         let regs_intr = match self.regs_intr {
             // The ABI, then the registers.
