@@ -50,22 +50,13 @@ pub fn run(args: &Args) -> Result<Capture> {
     let events = events(args)?;
     let cpus = online_cpus().context("cannot list the CPUs")?;
     let tasks = [workload.pid()];
-    let config = Config {
-        events: &events,
-        tasks: &tasks,
-        cpus: &cpus,
-        pages: args.mmap_pages,
-    };
+    let config = Config { events: &events, tasks: &tasks, cpus: &cpus, pages: args.mmap_pages };
     let mut session = Session::open(&config)?;
     let (_, attr) = events.first().context("no event")?;
     let format = Format::from(attr);
-    let ids = (0..events.len())
-        .map(|index| session.ids(index))
-        .collect::<Result<_, _>>()?;
+    let ids = (0..events.len()).map(|index| session.ids(index)).collect::<Result<_, _>>()?;
     let mut rings = vec![Vec::new(); cpus.len()];
-    let mut child = workload
-        .start()
-        .with_context(|| format!("cannot run {shown}"))?;
+    let mut child = workload.start().with_context(|| format!("cannot run {shown}"))?;
     let status = loop {
         session.wait(None::<&std::fs::File>, Duration::from_millis(50))?;
         let status = child.try_wait()?;
@@ -80,13 +71,7 @@ pub fn run(args: &Args) -> Result<Capture> {
     if rings.iter().all(Vec::is_empty) {
         bail!("the kernel wrote no record at all");
     }
-    Ok(Capture {
-        format,
-        ids,
-        rings,
-        lost,
-        status,
-    })
+    Ok(Capture { format, ids, rings, lost, status })
 }
 
 fn drain(session: &mut Session, rings: &mut [Vec<u8>]) -> usize {
@@ -133,13 +118,7 @@ fn events(args: &Args) -> Result<Vec<(String, Attr)>> {
         | flag::COMM
         | flag::COMM_EXEC
         | flag::TASK;
-    let first = Attr {
-        flags: attr.flags | side_band,
-        ..attr.clone()
-    };
+    let first = Attr { flags: attr.flags | side_band, ..attr.clone() };
     let others = (1..args.events).map(|_| attr.clone());
-    Ok(std::iter::once(first)
-        .chain(others)
-        .map(|attr| (spec.name.clone(), attr))
-        .collect())
+    Ok(std::iter::once(first).chain(others).map(|attr| (spec.name.clone(), attr)).collect())
 }

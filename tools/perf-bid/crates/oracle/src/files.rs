@@ -61,12 +61,9 @@ impl Files {
 fn find_out(file: &FileName) -> Truth {
     let now = read(&file.path);
     match (file.key, now) {
-        (
-            FileKey::BuildId(recorded),
-            Some(Now {
-                note: Some(note), ..
-            }),
-        ) if note == recorded => Truth::Note(note),
+        (FileKey::BuildId(recorded), Some(Now { note: Some(note), .. })) if note == recorded => {
+            Truth::Note(note)
+        }
         (FileKey::BuildId(recorded), _) => Truth::Recorded(recorded),
         (FileKey::Inode { maj, min, ino, .. }, Some(now)) if now.is(maj, min, ino) => {
             now.note.map_or(Truth::NoNote, Truth::Note)
@@ -104,11 +101,7 @@ fn read(path: &str) -> Option<Now> {
         bytes.extend_from_slice(&magic);
         file.read_to_end(&mut bytes).ok()?;
     }
-    Some(Now {
-        note: note(&bytes),
-        dev: meta.dev(),
-        ino: meta.ino(),
-    })
+    Some(Now { note: note(&bytes), dev: meta.dev(), ino: meta.ino() })
 }
 
 /// The note of a file, if it is one that the kernel's rules accept: the first GNU build ID of
@@ -128,15 +121,13 @@ fn note_of<H: FileHeader<Endian = Endianness>>(bytes: &[u8]) -> Option<BuildId> 
         return None;
     }
     let segments = header.program_headers(endian, bytes).ok()?.iter();
-    segments
-        .filter(|segment| segment.p_type(endian) == elf::PT_NOTE)
-        .find_map(|segment| {
-            let mut notes = segment.notes(endian, bytes).ok()??;
-            std::iter::from_fn(|| notes.next().ok()?).find_map(|note| {
-                let is_id = note.name() == b"GNU" && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
-                BuildId::new(note.desc()).filter(|_| is_id)
-            })
+    segments.filter(|segment| segment.p_type(endian) == elf::PT_NOTE).find_map(|segment| {
+        let mut notes = segment.notes(endian, bytes).ok()??;
+        std::iter::from_fn(|| notes.next().ok()?).find_map(|note| {
+            let is_id = note.name() == b"GNU" && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
+            BuildId::new(note.desc()).filter(|_| is_id)
         })
+    })
 }
 
 #[cfg(test)]
@@ -145,18 +136,10 @@ mod tests {
 
     #[test]
     fn a_files_own_note_decides() {
-        let me = std::env::current_exe()
-            .unwrap()
-            .to_string_lossy()
-            .into_owned();
+        let me = std::env::current_exe().unwrap().to_string_lossy().into_owned();
         let now = read(&me).unwrap();
         let id = now.note.unwrap();
-        let ask = |key| {
-            find_out(&FileName {
-                path: me.clone(),
-                key,
-            })
-        };
+        let ask = |key| find_out(&FileName { path: me.clone(), key });
         assert_eq!(ask(FileKey::BuildId(id)), Truth::Note(id));
         let other = BuildId::new(&[1; 20]).unwrap();
         assert_eq!(ask(FileKey::BuildId(other)), Truth::Recorded(other));
@@ -168,10 +151,7 @@ mod tests {
         };
         assert_eq!(ask(inode(now.ino)), Truth::Note(id));
         assert_eq!(ask(inode(now.ino + 1)), Truth::Gone);
-        let gone = FileName {
-            path: "/no/such (deleted)".into(),
-            key: inode(1),
-        };
+        let gone = FileName { path: "/no/such (deleted)".into(), key: inode(1) };
         assert_eq!(find_out(&gone), Truth::Gone);
     }
 
@@ -180,9 +160,7 @@ mod tests {
     fn two_readers_agree() {
         for path in ["/bin/sh", "/bin/ls"] {
             let theirs = read(path).unwrap().note;
-            let ours = perf_bid_core::store::read_elf(path.as_ref())
-                .unwrap()
-                .build_id;
+            let ours = perf_bid_core::store::read_elf(path.as_ref()).unwrap().build_id;
             assert_eq!(theirs, ours, "{path}");
         }
     }

@@ -58,9 +58,7 @@ pub fn judge(capture: &Capture) -> Result<Verdict> {
             Record::Mmap(mmap) => {
                 judge.instances += 1;
                 judge.verdict.map_records += 1;
-                judge
-                    .spaces
-                    .mmap(mmap.pid, Mapping::new(&mmap, judge.instances));
+                judge.spaces.mmap(mmap.pid, Mapping::new(&mmap, judge.instances));
             }
             Record::Fork(task) => {
                 judge.verdict.processes += u64::from(task.pid != task.ppid);
@@ -137,10 +135,7 @@ impl Judge {
         let mut mappings: HashMap<u32, Vec<(u64, Mapping)>> = HashMap::new();
         for (time, raw) in records {
             if let Record::Mmap(mmap) = capture.format.decode(raw)? {
-                mappings
-                    .entry(mmap.pid)
-                    .or_default()
-                    .push((*time, Mapping::new(&mmap, 0)));
+                mappings.entry(mmap.pid).or_default().push((*time, Mapping::new(&mmap, 0)));
             }
         }
         let ids = capture.ids.iter().enumerate();
@@ -150,9 +145,7 @@ impl Judge {
             files: Files::default(),
             instances: 0,
             vdso: store::vdso_build_id(),
-            event_of: ids
-                .flat_map(|(index, ids)| ids.iter().map(move |&id| (id, index)))
-                .collect(),
+            event_of: ids.flat_map(|(index, ids)| ids.iter().map(move |&id| (id, index))).collect(),
             mappings,
             anon: Vec::new(),
             alive: HashMap::new(),
@@ -163,20 +156,12 @@ impl Judge {
         let event = sample.id.and_then(|id| self.event_of.get(&id).copied());
         let pid = sample.pid.unwrap_or(0);
         let (Some(event), Some(ip), Some(bid)) = (event, sample.ip, sample.bid) else {
-            self.verdict
-                .mismatch(format!("pid {pid}: a sample without event, IP or build ID"));
+            self.verdict.mismatch(format!("pid {pid}: a sample without event, IP or build ID"));
             return;
         };
         self.verdict.sample(event);
         let in_user = sample.cpumode == misc::USER;
-        let case = |ip, entry, executing| Case {
-            pid,
-            time,
-            ip,
-            entry,
-            executing,
-            event,
-        };
+        let case = |ip, entry, executing| Case { pid, time, ip, entry, executing, event };
         if in_user {
             self.user(&case(ip, bid, true));
         } else {
@@ -217,8 +202,7 @@ impl Judge {
             self.verdict.kernel_frames += 1;
         }
         if let Some(what) = entry.violation() {
-            self.verdict
-                .mismatch(format!("pid {pid}: {value:#x}: {what}"));
+            self.verdict.mismatch(format!("pid {pid}: {value:#x}: {what}"));
         } else if (entry.status(), entry.offset()) != (expected, value) {
             self.verdict.mismatch(format!(
                 "pid {pid}: {value:#x} should be [{expected}], but is {}",
@@ -239,11 +223,7 @@ impl Judge {
             return;
         }
         if matches!(status, Status::Context | Status::Deferred) {
-            self.mismatch(
-                case,
-                None,
-                "not a status for a user address in immediate mode",
-            );
+            self.mismatch(case, None, "not a status for a user address in immediate mode");
             return;
         }
         if case.ip >> 63 == 1 {
@@ -257,11 +237,7 @@ impl Judge {
             self.mismatch(case, None, "a user address, but the status of a kernel one");
             return;
         }
-        let mapping = self
-            .spaces
-            .of(case.pid)
-            .and_then(|space| space.find(case.ip))
-            .cloned();
+        let mapping = self.spaces.of(case.pid).and_then(|space| space.find(case.ip)).cloned();
         match mapping {
             None => self.outside(case, None),
             Some(mapping) => match mapping.backing.clone() {
@@ -303,9 +279,7 @@ impl Judge {
             (Some(_), Some(_)) => {
                 self.in_flight_or(case, Some(mapping), "not the vDSO's ID or offset")
             }
-            (Some(_), None) => self
-                .verdict
-                .unjudged("vDSO resolved, but ours cannot be read"),
+            (Some(_), None) => self.verdict.unjudged("vDSO resolved, but ours cannot be read"),
             (None, _) => self.verdict.unjudged("vDSO not resolved"),
         }
     }
@@ -327,8 +301,7 @@ impl Judge {
         match (case.entry.build_id(), truth) {
             (Some(id), Truth::Note(expected) | Truth::Recorded(expected)) => {
                 if (id, case.entry.offset()) == (expected, offset) {
-                    self.verdict
-                        .resolved(case.event, id, matches!(truth, Truth::Note(_)));
+                    self.verdict.resolved(case.event, id, matches!(truth, Truth::Note(_)));
                     let last = self.alive.entry(place).or_default();
                     *last = case.time.max(*last);
                 } else {
@@ -340,8 +313,7 @@ impl Judge {
                 self.in_flight_or(case, Some(mapping), "resolved in a file without a build ID");
             }
             (Some(_), Truth::Gone) if case.entry.offset() == offset => {
-                self.verdict
-                    .unjudged("the file is gone and no record has its build ID");
+                self.verdict.unjudged("the file is gone and no record has its build ID");
             }
             (Some(_), Truth::Gone) => {
                 self.in_flight_or(case, Some(mapping), &format!("should be at {offset:#x}"));
@@ -355,9 +327,7 @@ impl Judge {
             (None, _) if status == Status::NoBuildId => {
                 self.verdict.note("file without a build ID, said so");
             }
-            (None, _) => self
-                .verdict
-                .unjudged("another reason, in a file without a build ID"),
+            (None, _) => self.verdict.unjudged("another reason, in a file without a build ID"),
         }
     }
 
@@ -375,12 +345,10 @@ impl Judge {
                 _ => None,
             })
             .collect();
-        let explained = files
-            .iter()
-            .any(|file| self.files.truth(file).build_id() == case.entry.build_id());
+        let explained =
+            files.iter().any(|file| self.files.truth(file).build_id() == case.entry.build_id());
         if explained {
-            self.verdict
-                .unjudged("the mapping's record came right after the sample");
+            self.verdict.unjudged("the mapping's record came right after the sample");
         } else {
             self.mismatch(case, mapping, what);
         }
@@ -393,18 +361,11 @@ impl Judge {
     fn settle_anon(&mut self) {
         for case in std::mem::take(&mut self.anon) {
             if case.executing {
-                self.verdict
-                    .mismatch(format!("{}executing in a file's mapping", case.what));
-            } else if self
-                .alive
-                .get(&case.place)
-                .is_some_and(|&last| last > case.time)
-            {
-                self.verdict
-                    .mismatch(format!("{}the same mapping resolves later", case.what));
+                self.verdict.mismatch(format!("{}executing in a file's mapping", case.what));
+            } else if self.alive.get(&case.place).is_some_and(|&last| last > case.time) {
+                self.verdict.mismatch(format!("{}the same mapping resolves later", case.what));
             } else {
-                self.verdict
-                    .unjudged("anon in a file's mapping: unmapped since, or wrong");
+                self.verdict.unjudged("anon in a file's mapping: unmapped since, or wrong");
             }
         }
     }
@@ -419,19 +380,11 @@ fn describe(case: &Case<'_>, mapping: Option<&Mapping>, what: &str) -> String {
                 Backing::Vdso => "[vdso]",
                 Backing::Anonymous => "anonymous",
             };
-            format!(
-                "{:#x}-{:#x} {:#x} {name}",
-                mapping.start, mapping.end, mapping.pgoff
-            )
+            format!("{:#x}-{:#x} {:#x} {name}", mapping.start, mapping.end, mapping.pgoff)
         }
     };
     let role = if case.executing { "ip" } else { "frame" };
-    format!(
-        "pid {} {role} {:#x} ({place}) is {}: {what}",
-        case.pid,
-        case.ip,
-        show(case.entry)
-    )
+    format!("pid {} {role} {:#x} ({place}) is {}: {what}", case.pid, case.ip, show(case.entry))
 }
 
 fn show(entry: &Entry) -> String {

@@ -85,10 +85,9 @@ fn backing(path: &str, key: FileKey) -> Backing {
         _ if path.starts_with("//") || path.starts_with('[') => Backing::Anonymous,
         // Names of special mappings have no slash; `anon_inode:[perf_event]` and the like
         // have a file, though.
-        _ if path.contains('/') || path.contains(':') => Backing::File(Rc::new(FileName {
-            path: path.to_owned(),
-            key,
-        })),
+        _ if path.contains('/') || path.contains(':') => {
+            Backing::File(Rc::new(FileName { path: path.to_owned(), key }))
+        }
         _ => Backing::Anonymous,
     }
 }
@@ -108,15 +107,8 @@ impl Space {
 
     /// Puts a mapping in; what it covers of others is gone.
     pub fn insert(&mut self, new: Mapping) {
-        let before = self
-            .by_start
-            .range(..new.start)
-            .next_back()
-            .map(|(&start, _)| start);
-        let within = self
-            .by_start
-            .range(new.start..new.end)
-            .map(|(&start, _)| start);
+        let before = self.by_start.range(..new.start).next_back().map(|(&start, _)| start);
+        let within = self.by_start.range(new.start..new.end).map(|(&start, _)| start);
         let touched: Vec<_> = before.into_iter().chain(within).collect();
         for start in touched {
             let Some(old) = self.by_start.remove(&start) else {
@@ -124,20 +116,12 @@ impl Space {
             };
             if old.start < new.start {
                 let end = old.end.min(new.start);
-                self.by_start
-                    .insert(old.start, Mapping { end, ..old.clone() });
+                self.by_start.insert(old.start, Mapping { end, ..old.clone() });
             }
             if old.end > new.end {
                 let start = new.end.max(old.start);
                 let pgoff = old.offset_of(start);
-                self.by_start.insert(
-                    start,
-                    Mapping {
-                        start,
-                        pgoff,
-                        ..old
-                    },
-                );
+                self.by_start.insert(start, Mapping { start, pgoff, ..old });
             }
         }
         self.by_start.insert(new.start, new);
@@ -180,14 +164,7 @@ mod tests {
     use super::*;
 
     fn mapping(start: u64, end: u64, pgoff: u64, instance: u64) -> Mapping {
-        Mapping {
-            start,
-            end,
-            pgoff,
-            executable: true,
-            backing: Backing::Anonymous,
-            instance,
-        }
+        Mapping { start, end, pgoff, executable: true, backing: Backing::Anonymous, instance }
     }
 
     #[test]
@@ -199,9 +176,7 @@ mod tests {
         assert_eq!(space.find(0x2fff).map(|m| m.instance), Some(1));
         assert_eq!(space.find(0x3000).map(|m| m.instance), Some(2));
         assert_eq!(
-            space
-                .find(0x5000)
-                .map(|m| (m.instance, m.offset_of(0x5000))),
+            space.find(0x5000).map(|m| (m.instance, m.offset_of(0x5000))),
             Some((1, 0x100_4000))
         );
         assert_eq!(space.find(0x9000).map(|m| m.instance), None);
@@ -220,12 +195,8 @@ mod tests {
         spaces.fork(2, 1);
         spaces.fork(1, 1);
         spaces.mmap(1, mapping(0x1000, 0x2000, 0, 2));
-        let at = |spaces: &Spaces, pid| {
-            spaces
-                .of(pid)
-                .and_then(|s| s.find(0x1000))
-                .map(|m| m.instance)
-        };
+        let at =
+            |spaces: &Spaces, pid| spaces.of(pid).and_then(|s| s.find(0x1000)).map(|m| m.instance);
         assert_eq!(at(&spaces, 1), Some(2));
         assert_eq!(at(&spaces, 2), Some(1));
         spaces.exec(2);
@@ -239,9 +210,6 @@ mod tests {
         assert_eq!(backing("[heap]", FileKey::None), Backing::Anonymous);
         assert_eq!(backing("[vdso]", FileKey::None), Backing::Vdso);
         assert!(matches!(backing("/bin/x", FileKey::None), Backing::File(_)));
-        assert!(matches!(
-            backing("anon_inode:[x]", FileKey::None),
-            Backing::File(_)
-        ));
+        assert!(matches!(backing("anon_inode:[x]", FileKey::None), Backing::File(_)));
     }
 }

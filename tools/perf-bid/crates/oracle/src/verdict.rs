@@ -64,44 +64,25 @@ pub struct Verdict {
 }
 
 fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        100.0
-    } else {
-        100.0 * part as f64 / whole as f64
-    }
+    if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
 impl Verdict {
     /// For so many events.
     pub fn new(events: usize) -> Self {
-        Self {
-            events: vec![EventFigures::default(); events],
-            ..Self::default()
-        }
+        Self { events: vec![EventFigures::default(); events], ..Self::default() }
     }
 
     /// Counts a sample.
     pub fn sample(&mut self, event: usize) {
-        self.events
-            .iter_mut()
-            .skip(event)
-            .take(1)
-            .for_each(|figures| figures.samples += 1);
+        self.events.iter_mut().skip(event).take(1).for_each(|figures| figures.samples += 1);
     }
 
     /// Counts a frame that is resolved as it should be.
     pub fn resolved(&mut self, event: usize, id: BuildId, by_note: bool) {
-        *if by_note {
-            &mut self.by_note
-        } else {
-            &mut self.by_record
-        } += 1;
+        *if by_note { &mut self.by_note } else { &mut self.by_record } += 1;
         self.dsos.insert(id);
-        self.events
-            .iter_mut()
-            .skip(event)
-            .take(1)
-            .for_each(|figures| figures.resolved += 1);
+        self.events.iter_mut().skip(event).take(1).for_each(|figures| figures.resolved += 1);
     }
 
     /// Counts a frame in a file with a build ID that has a reason instead.
@@ -182,10 +163,7 @@ impl Verdict {
         if let Some(min) = args.min_resolved
             && self.all().percent() < min
         {
-            failures.push(format!(
-                "{:.2} % resolved, not {min} %",
-                self.all().percent()
-            ));
+            failures.push(format!("{:.2} % resolved, not {min} %", self.all().percent()));
         }
         let mut at_least = |what: &str, have: u64, min: Option<u64>| {
             if let Some(min) = min.filter(|&min| have < min) {
@@ -205,25 +183,13 @@ impl Verdict {
         row(self.processes, "processes forked")?;
         row(self.execs, "programs executed")?;
         row(self.lost, "records lost")?;
-        row(
-            self.kernel_frames,
-            "kernel frames, passed through unchanged",
-        )?;
+        row(self.kernel_frames, "kernel frames, passed through unchanged")?;
         row(self.user_frames, "user frames, of which")?;
-        row(
-            self.by_note,
-            "  resolved: build ID and offset equal to the file's own",
-        )?;
-        row(
-            self.by_record,
-            "  resolved: equal to the mapping's record (the file is gone)",
-        )?;
+        row(self.by_note, "  resolved: build ID and offset equal to the file's own")?;
+        row(self.by_record, "  resolved: equal to the mapping's record (the file is gone)")?;
         row(self.vdso_resolved, "  resolved: in the vDSO")?;
         for (status, count) in &self.all().unresolved {
-            row(
-                *count,
-                &format!("  in a file with a build ID, not resolved: [{status}]"),
-            )?;
+            row(*count, &format!("  in a file with a build ID, not resolved: [{status}]"))?;
         }
         for (what, count) in &self.notes {
             row(*count, &format!("  {what}"))?;
@@ -268,9 +234,7 @@ impl Verdict {
     pub fn to_json(&self) -> Value {
         let all = self.all();
         let statuses = |counts: &BTreeMap<Status, u64>| {
-            let rows = counts
-                .iter()
-                .map(|(status, count)| (status.to_string(), (*count).into()));
+            let rows = counts.iter().map(|(status, count)| (status.to_string(), (*count).into()));
             Value::Object(rows.collect::<Map<_, _>>())
         };
         json!({

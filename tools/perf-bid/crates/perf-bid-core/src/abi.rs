@@ -155,10 +155,7 @@ pub mod context {
     /// Whether `value` is one of the markers. Other values near the top of the address space
     /// are addresses, if bad ones: a broken stack can hold -1.
     pub fn is_marker(value: u64) -> bool {
-        matches!(
-            value,
-            HV | KERNEL | USER | USER_DEFERRED | GUEST | GUEST_KERNEL | GUEST_USER
-        )
+        matches!(value, HV | KERNEL | USER | USER_DEFERRED | GUEST | GUEST_KERNEL | GUEST_USER)
     }
 }
 
@@ -354,10 +351,7 @@ impl BuildId {
         }
         let mut data = [0; BUILD_ID_MAX];
         data.get_mut(..bytes.len())?.copy_from_slice(bytes);
-        Some(Self {
-            len: u8::try_from(bytes.len()).ok()?,
-            data,
-        })
+        Some(Self { len: u8::try_from(bytes.len()).ok()?, data })
     }
 
     /// Parses hexadecimal digits; `None` unless they are 1 to 20 whole bytes.
@@ -387,9 +381,7 @@ impl BuildId {
 
 impl fmt::Display for BuildId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.as_bytes()
-            .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.as_bytes().iter().try_for_each(|byte| write!(f, "{byte:02x}"))
     }
 }
 
@@ -446,21 +438,10 @@ mod tests {
         assert_eq!(Entry::unresolved(Status::Anon, 1).violation(), None);
         assert!(Entry { size: 21, ..good }.violation().is_some());
         assert!(Entry { size: 4, ..good }.violation().is_some());
-        assert!(
-            Entry {
-                reserved: [0, 1],
-                ..good
-            }
-            .violation()
-            .is_some()
-        );
+        assert!(Entry { reserved: [0, 1], ..good }.violation().is_some());
         assert!(Entry { status: 4, ..good }.violation().is_some());
         assert!(Entry::unresolved(Status::Resolved, 0).violation().is_some());
-        assert!(
-            Entry::unresolved(Status::Unknown(77), 0)
-                .violation()
-                .is_some()
-        );
+        assert!(Entry::unresolved(Status::Unknown(77), 0).violation().is_some());
         assert_eq!(Entry { size: 21, ..good }.build_id(), None);
     }
 }

@@ -110,10 +110,7 @@ impl Attr {
         let stated = if stated == 0 { ATTR_SIZE_MIN } else { stated };
         let have = bytes.len().min(stated as usize);
         if have < ATTR_SIZE_MIN as usize {
-            return Err(Malformed::new(
-                offset,
-                "perf_event_attr is shorter than 64 bytes",
-            ));
+            return Err(Malformed::new(offset, "perf_event_attr is shorter than 64 bytes"));
         }
         let mut full = bytes.get(..have).unwrap_or(bytes).to_vec();
         full.resize(ATTR_SIZE as usize, 0);
@@ -179,11 +176,7 @@ mod tests {
 
     #[test]
     fn short_and_long_forms_are_read() {
-        let attr = Attr {
-            type_: 4,
-            sample_type: 7,
-            ..Attr::default()
-        };
+        let attr = Attr { type_: 4, sample_type: 7, ..Attr::default() };
         let mut bytes = attr.to_bytes();
         bytes[4..8].copy_from_slice(&64u32.to_ne_bytes());
         assert_eq!(Attr::from_bytes(&bytes[..64], 0), Ok(attr.clone()));

@@ -24,10 +24,7 @@ pub struct Malformed {
 impl Malformed {
     /// `what` is wrong at byte `offset`.
     pub fn new(offset: u64, what: impl Into<String>) -> Self {
-        Self {
-            offset,
-            what: what.into(),
-        }
+        Self { offset, what: what.into() }
     }
 }
 
@@ -43,10 +40,7 @@ pub struct Cursor<'a> {
 impl<'a> Cursor<'a> {
     /// Starts at the first of `bytes`, which lie at `offset` in their file.
     pub fn new(bytes: &'a [u8], offset: u64) -> Self {
-        Self {
-            rest: bytes,
-            offset,
-        }
+        Self { rest: bytes, offset }
     }
 
     /// File offset of the next byte.
@@ -90,9 +84,7 @@ impl<'a> Cursor<'a> {
 
     fn array<const N: usize>(&mut self, field: &str) -> Result<[u8; N]> {
         let bytes = self.bytes(N as u64, field)?;
-        bytes
-            .try_into()
-            .map_err(|_| self.error(format!("{field} is cut off")))
+        bytes.try_into().map_err(|_| self.error(format!("{field} is cut off")))
     }
 
     /// The next half word.
@@ -142,7 +134,6 @@ impl<'a> Cursor<'a> {
     }
 
     fn len_of(&self, nr: u64, each: u64, field: &str) -> Result<u64> {
-        nr.checked_mul(each)
-            .ok_or_else(|| self.error(format!("{field} claims {nr} elements")))
+        nr.checked_mul(each).ok_or_else(|| self.error(format!("{field} claims {nr} elements")))
     }
 }

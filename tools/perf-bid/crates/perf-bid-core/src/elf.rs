@@ -117,15 +117,9 @@ impl ElfInfo {
     /// executable segment wins where two segments hold the same byte (the page at their seam).
     pub fn address_of(&self, offset: u64) -> Option<u64> {
         let holds = |segment: &&Segment| {
-            offset
-                .checked_sub(segment.offset)
-                .is_some_and(|into| into < segment.file_size)
+            offset.checked_sub(segment.offset).is_some_and(|into| into < segment.file_size)
         };
-        let code = self
-            .segments
-            .iter()
-            .filter(|segment| segment.executable)
-            .find(holds);
+        let code = self.segments.iter().filter(|segment| segment.executable).find(holds);
         let segment = code.or_else(|| self.segments.iter().find(holds))?;
         segment.address.checked_add(offset - segment.offset)
     }

@@ -18,18 +18,8 @@ const EVENTS: [(&str, &str, u32, u64); 21] = [
     ("branch-instructions", "branches", TYPE_HARDWARE, 4),
     ("branch-misses", "", TYPE_HARDWARE, 5),
     ("bus-cycles", "", TYPE_HARDWARE, 6),
-    (
-        "stalled-cycles-frontend",
-        "idle-cycles-frontend",
-        TYPE_HARDWARE,
-        7,
-    ),
-    (
-        "stalled-cycles-backend",
-        "idle-cycles-backend",
-        TYPE_HARDWARE,
-        8,
-    ),
+    ("stalled-cycles-frontend", "idle-cycles-frontend", TYPE_HARDWARE, 7),
+    ("stalled-cycles-backend", "idle-cycles-backend", TYPE_HARDWARE, 8),
     ("ref-cycles", "", TYPE_HARDWARE, 9),
     ("cpu-clock", "", TYPE_SOFTWARE, 0),
     ("task-clock", "", TYPE_SOFTWARE, 1),
@@ -71,28 +61,17 @@ pub enum EventError {
 impl EventSpec {
     /// Looks `name` up: a name of the table above, or a tracepoint `group:name`.
     pub fn parse(name: &str) -> Result<Self, EventError> {
-        let spec = |type_, config| Self {
-            name: name.to_owned(),
-            type_,
-            config,
-        };
+        let spec = |type_, config| Self { name: name.to_owned(), type_, config };
         if let Some((group, event)) = name.split_once(':') {
             return tracepoint_id(group, event)
                 .map(|id| spec(TYPE_TRACEPOINT, id))
                 .ok_or_else(|| EventError::Tracepoint(name.to_owned()));
         }
-        let found = EVENTS
-            .iter()
-            .find(|(full, alias, ..)| *full == name || *alias == name);
-        found
-            .map(|&(_, _, type_, config)| spec(type_, config))
-            .ok_or_else(|| {
-                let known: Vec<_> = EVENTS.iter().map(|(full, ..)| *full).collect();
-                EventError::Unknown {
-                    name: name.to_owned(),
-                    known: known.join(", "),
-                }
-            })
+        let found = EVENTS.iter().find(|(full, alias, ..)| *full == name || *alias == name);
+        found.map(|&(_, _, type_, config)| spec(type_, config)).ok_or_else(|| {
+            let known: Vec<_> = EVENTS.iter().map(|(full, ..)| *full).collect();
+            EventError::Unknown { name: name.to_owned(), known: known.join(", ") }
+        })
     }
 
     /// Whether the event needs a performance counter of the processor.
@@ -108,11 +87,7 @@ impl EventSpec {
 
     /// An attr that counts this event and nothing else.
     pub fn attr(&self) -> Attr {
-        Attr {
-            type_: self.type_,
-            config: self.config,
-            ..Attr::default()
-        }
+        Attr { type_: self.type_, config: self.config, ..Attr::default() }
     }
 }
 
@@ -121,12 +96,10 @@ fn tracepoint_id(group: &str, event: &str) -> Option<u64> {
     if !plain(group) || !plain(event) {
         return None;
     }
-    ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"]
-        .iter()
-        .find_map(|root| {
-            let id = std::fs::read_to_string(format!("{root}/events/{group}/{event}/id")).ok()?;
-            id.trim().parse().ok()
-        })
+    ["/sys/kernel/tracing", "/sys/kernel/debug/tracing"].iter().find_map(|root| {
+        let id = std::fs::read_to_string(format!("{root}/events/{group}/{event}/id")).ok()?;
+        id.trim().parse().ok()
+    })
 }
 
 #[cfg(test)]
@@ -139,10 +112,7 @@ mod tests {
         assert!(EventSpec::parse("cycles").unwrap().is_hardware());
         assert_eq!(EventSpec::parse("cs").unwrap().config, 3);
         let error = EventSpec::parse("cpu-clok").unwrap_err().to_string();
-        assert!(
-            error.contains("cpu-clok") && error.contains("cpu-clock"),
-            "{error}"
-        );
+        assert!(error.contains("cpu-clok") && error.contains("cpu-clock"), "{error}");
         let error = EventSpec::parse("no:such").unwrap_err().to_string();
         assert!(error.contains("events/no/such/id"), "{error}");
         assert!(EventSpec::parse("../x:y").is_err());

@@ -29,27 +29,19 @@ impl<'a> Functions<'a> {
     /// Finds the table in a file's bytes; `None` if there is none that can be read.
     pub fn parse(data: &'a [u8]) -> Option<Self> {
         let file = object::File::parse(data).ok()?;
-        let endian = if file.is_little_endian() {
-            RunTimeEndian::Little
-        } else {
-            RunTimeEndian::Big
-        };
+        let endian =
+            if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
         let address_size = if file.is_64() { 8 } else { 4 };
         let header = file.section_by_name(".eh_frame_hdr")?;
         let frames = file.section_by_name(".eh_frame")?;
         let bases = BaseAddresses::default()
             .set_eh_frame_hdr(header.address())
             .set_eh_frame(frames.address());
-        let header = EhFrameHdr::new(header.data().ok()?, endian)
-            .parse(&bases, address_size)
-            .ok()?;
+        let header =
+            EhFrameHdr::new(header.data().ok()?, endian).parse(&bases, address_size).ok()?;
         let mut frames = EhFrame::new(frames.data().ok()?, endian);
         frames.set_address_size(address_size);
-        Some(Self {
-            header,
-            frames,
-            bases,
-        })
+        Some(Self { header, frames, bases })
     }
 
     /// Virtual address of the start of the function that `address` is in.
@@ -73,10 +65,7 @@ mod tests {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let functions = Functions::parse(&data).unwrap();
         let file = object::File::parse(&*data).unwrap();
-        let main = file
-            .symbols()
-            .find(|symbol| symbol.name() == Ok("main"))
-            .unwrap();
+        let main = file.symbols().find(|symbol| symbol.name() == Ok("main")).unwrap();
         let start = main.address();
         assert_eq!(functions.start_of(start), Some(start));
         assert_eq!(functions.start_of(start + 1), Some(start));

@@ -61,27 +61,11 @@ impl<'a> RawRecord<'a> {
         let type_ = c.u32("record header")?;
         let misc = c.u16("record header")?;
         let size = c.u16("record header")?;
-        let body_len = u64::from(size)
-            .checked_sub(HEADER_SIZE as u64)
-            .ok_or_else(|| {
-                Malformed::new(
-                    offset,
-                    format!("record of type {type_} claims a size of {size} bytes"),
-                )
-            })?;
-        let body = c.bytes(
-            body_len,
-            &format!("record of type {type_} with size {size}"),
-        )?;
-        Ok(Some((
-            Self {
-                offset,
-                type_,
-                misc,
-                body,
-            },
-            c.rest(),
-        )))
+        let body_len = u64::from(size).checked_sub(HEADER_SIZE as u64).ok_or_else(|| {
+            Malformed::new(offset, format!("record of type {type_} claims a size of {size} bytes"))
+        })?;
+        let body = c.bytes(body_len, &format!("record of type {type_} with size {size}"))?;
+        Ok(Some((Self { offset, type_, misc, body }, c.rest())))
     }
 
     /// A cursor over the body.
@@ -226,12 +210,7 @@ pub enum FileKey {
     /// An MMAP record names no more than the path.
     None,
     /// Device and inode.
-    Inode {
-        maj: u32,
-        min: u32,
-        ino: u64,
-        ino_generation: u64,
-    },
+    Inode { maj: u32, min: u32, ino: u64, ino_generation: u64 },
     /// `attr.build_id` was set and the kernel could read the note.
     BuildId(BuildId),
 }
@@ -374,8 +353,7 @@ impl Format {
             return Some(0);
         }
         let before = [sample::IP, sample::TID, sample::TIME, sample::ADDR];
-        self.has(sample::ID)
-            .then(|| 8 * before.iter().filter(|&&bit| self.has(bit)).count() as u64)
+        self.has(sample::ID).then(|| 8 * before.iter().filter(|&&bit| self.has(bit)).count() as u64)
     }
 
     /// Splits the `struct sample_id` off the end of the body and decodes it; `c` then ends
@@ -395,16 +373,13 @@ impl Format {
         ];
         let len = 8 * bits.iter().filter(|&&bit| self.has(bit)).count();
         let whole = c.rest();
-        let (body, tail) = whole
-            .len()
-            .checked_sub(len)
-            .and_then(|at| whole.split_at_checked(at))
-            .ok_or_else(|| {
-                let have = whole.len();
-                c.error(format!(
-                    "the sample_id at the end needs {len} bytes, {have} are left"
-                ))
-            })?;
+        let (body, tail) =
+            whole.len().checked_sub(len).and_then(|at| whole.split_at_checked(at)).ok_or_else(
+                || {
+                    let have = whole.len();
+                    c.error(format!("the sample_id at the end needs {len} bytes, {have} are left"))
+                },
+            )?;
         let mut t = Cursor::new(tail, c.offset().saturating_add(body.len() as u64));
         if self.has(sample::TID) {
             id.pid = Some(t.u32("sample_id.pid")?);
@@ -453,17 +428,11 @@ impl Format {
         if self.unknown_bits() != 0 {
             return Err(Malformed::new(
                 raw.offset,
-                format!(
-                    "the event has unknown sample_type bits {:#x}",
-                    self.unknown_bits()
-                ),
+                format!("the event has unknown sample_type bits {:#x}", self.unknown_bits()),
             ));
         }
         let mut c = raw.cursor();
-        let mut s = Sample {
-            cpumode: raw.cpumode(),
-            ..Sample::default()
-        };
+        let mut s = Sample { cpumode: raw.cpumode(), ..Sample::default() };
         if self.has(sample::IDENTIFIER) {
             s.id = Some(c.u64("sample identifier")?);
         }
@@ -566,8 +535,7 @@ impl Format {
                     .copied()
                     .ok_or_else(|| c.error("read_format nr is cut off"))?,
             );
-            nr.checked_mul(each)
-                .and_then(|words| words.checked_add(1 + times))
+            nr.checked_mul(each).and_then(|words| words.checked_add(1 + times))
         } else {
             Some(each + times)
         };
@@ -581,14 +549,8 @@ impl Format {
         if self.branch_sample_type & BRANCH_HW_INDEX != 0 {
             c.skip(8, "branch stack hw_idx")?;
         }
-        let each = if self.branch_sample_type & BRANCH_COUNTERS != 0 {
-            32
-        } else {
-            24
-        };
-        let len = nr
-            .checked_mul(each)
-            .ok_or_else(|| c.error("branch stack is too long"))?;
+        let each = if self.branch_sample_type & BRANCH_COUNTERS != 0 { 32 } else { 24 };
+        let len = nr.checked_mul(each).ok_or_else(|| c.error("branch stack is too long"))?;
         c.bytes(len, "branch stack")
     }
 
@@ -608,19 +570,7 @@ impl Format {
         }
         let path = c.string(c.rest().len() as u64, "mmap filename")?;
         let data = raw.misc & misc::MMAP_DATA != 0;
-        Ok(Mmap {
-            pid,
-            tid,
-            addr,
-            len,
-            pgoff,
-            file,
-            prot,
-            flags,
-            path,
-            data,
-            id,
-        })
+        Ok(Mmap { pid, tid, addr, len, pgoff, file, prot, flags, path, data, id })
     }
 
     fn comm<'a>(&self, raw: &RawRecord<'a>) -> Result<Comm<'a>> {
@@ -629,13 +579,7 @@ impl Format {
         let pid = c.u32("comm pid")?;
         let tid = c.u32("comm tid")?;
         let comm = c.string(c.rest().len() as u64, "comm")?;
-        Ok(Comm {
-            pid,
-            tid,
-            comm,
-            exec: raw.misc & misc::COMM_EXEC != 0,
-            id,
-        })
+        Ok(Comm { pid, tid, comm, exec: raw.misc & misc::COMM_EXEC != 0, id })
     }
 
     fn task(&self, raw: &RawRecord<'_>) -> Result<Task> {
@@ -657,10 +601,7 @@ impl Format {
         if with_id {
             c.skip(8, "lost id")?;
         }
-        Ok(Lost {
-            lost: c.u64("lost count")?,
-            id,
-        })
+        Ok(Lost { lost: c.u64("lost count")?, id })
     }
 
     fn deferred<'a>(&self, raw: &RawRecord<'a>) -> Result<Deferred<'a>> {
@@ -681,10 +622,7 @@ impl Format {
 fn pair(first: u32, second: u32) -> [u8; 8] {
     let mut bytes = [0; 8];
     let words = first.to_ne_bytes().into_iter().chain(second.to_ne_bytes());
-    bytes
-        .iter_mut()
-        .zip(words)
-        .for_each(|(byte, value)| *byte = value);
+    bytes.iter_mut().zip(words).for_each(|(byte, value)| *byte = value);
     bytes
 }
 

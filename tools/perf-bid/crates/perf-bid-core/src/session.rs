@@ -31,21 +31,12 @@ pub enum OpenError {
          {bits} with EINVAL. It takes a kernel with the \
          perf build-ID-offset patches and CONFIG_PERF_BUILD_ID_OFFSET=y{config}"
     )]
-    NoBuildIdBits {
-        release: String,
-        bits: &'static str,
-        config: String,
-    },
+    NoBuildIdBits { release: String, bits: &'static str, config: String },
     #[error(
         "not permitted to open `{event}`{whom}: kernel.perf_event_paranoid is {paranoid}. \
          Run as root (or with CAP_PERFMON), or: sysctl kernel.perf_event_paranoid={needed}"
     )]
-    Permission {
-        event: String,
-        whom: String,
-        paranoid: String,
-        needed: i32,
-    },
+    Permission { event: String, whom: String, paranoid: String, needed: i32 },
     #[error("there is no process or thread {0}")]
     NoTask(i32),
     #[error(
@@ -97,19 +88,12 @@ impl Session {
     /// Opens every event on every pair of task and CPU. Tasks that end meanwhile are passed
     /// over if others remain.
     pub fn open(config: &Config<'_>) -> Result<Self, OpenError> {
-        let mut session = Self {
-            events: Vec::new(),
-            rings: Vec::new(),
-            owners: Vec::new(),
-        };
+        let mut session = Self { events: Vec::new(), rings: Vec::new(), owners: Vec::new() };
         let mut gone = None;
         for &cpu in config.cpus {
             let mut owner = None;
             for &pid in config.tasks {
-                let target = Target {
-                    pid,
-                    cpu: cpu as i32,
-                };
+                let target = Target { pid, cpu: cpu as i32 };
                 for (index, (name, attr)) in config.events.iter().enumerate() {
                     let event = match Event::open(attr, target) {
                         Ok(event) => event,
@@ -141,18 +125,12 @@ impl Session {
         let Some((_, owner)) = self.events.get(owner) else {
             return Ok(());
         };
-        event
-            .set_output(owner)
-            .map_err(|error| other("share a ring buffer", error))
+        event.set_output(owner).map_err(|error| other("share a ring buffer", error))
     }
 
     /// The IDs that records of event `index` of the config carry.
     pub fn ids(&self, index: usize) -> io::Result<Vec<u64>> {
-        self.events
-            .iter()
-            .filter(|(of, _)| *of == index)
-            .map(|(_, event)| event.id())
-            .collect()
+        self.events.iter().filter(|(of, _)| *of == index).map(|(_, event)| event.id()).collect()
     }
 
     /// Starts all events.
@@ -162,9 +140,7 @@ impl Session {
 
     /// Stops all events.
     pub fn disable(&self) -> io::Result<()> {
-        self.events
-            .iter()
-            .try_for_each(|(_, event)| event.disable())
+        self.events.iter().try_for_each(|(_, event)| event.disable())
     }
 
     /// Number of open events.
@@ -202,9 +178,7 @@ impl Session {
         timeout: Duration,
     ) -> io::Result<bool> {
         let owners = self.owners.iter().filter_map(|&at| self.events.get(at));
-        let mut fds: Vec<_> = owners
-            .map(|(_, event)| PollFd::new(event, PollFlags::IN))
-            .collect();
+        let mut fds: Vec<_> = owners.map(|(_, event)| PollFd::new(event, PollFlags::IN)).collect();
         let rings = fds.len();
         fds.extend(also.map(|fd| PollFd::new(fd, PollFlags::IN)));
         let timeout = rustix::event::Timespec {
@@ -215,10 +189,7 @@ impl Session {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let ended = fds
-            .iter()
-            .take(rings)
-            .all(|fd| fd.revents().contains(PollFlags::HUP));
+        let ended = fds.iter().take(rings).all(|fd| fd.revents().contains(PollFlags::HUP));
         Ok(!ended)
     }
 
@@ -241,10 +212,7 @@ impl Session {
 pub fn online_cpus() -> io::Result<Vec<u32>> {
     let list = std::fs::read_to_string("/sys/devices/system/cpu/online")?;
     parse_cpus(list.trim()).ok_or_else(|| {
-        io::Error::new(
-            io::ErrorKind::InvalidData,
-            format!("CPU list `{}`", list.trim()),
-        )
+        io::Error::new(io::ErrorKind::InvalidData, format!("CPU list `{}`", list.trim()))
     })
 }
 
@@ -264,10 +232,7 @@ pub fn parse_cpus(list: &str) -> Option<Vec<u32>> {
 
 /// The running kernel's release, e.g. `7.3.4`.
 pub fn kernel_release() -> String {
-    rustix::system::uname()
-        .release()
-        .to_string_lossy()
-        .into_owned()
+    rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
 fn map(event: &Event, pages: usize) -> Result<Ring, OpenError> {
@@ -278,10 +243,7 @@ fn map(event: &Event, pages: usize) -> Result<Ring, OpenError> {
 }
 
 fn other(what: &str, error: io::Error) -> OpenError {
-    OpenError::Other {
-        what: what.to_owned(),
-        error,
-    }
+    OpenError::Other { what: what.to_owned(), error }
 }
 
 /// Turns the kernel's errno into a cause. EINVAL has many causes: whether the new bits are
@@ -298,11 +260,7 @@ fn explain(
         Some(Errno::INVAL) => explain_invalid(event, attr, target),
         Some(Errno::ACCESS | Errno::PERM) => permission(event, attr, target),
         Some(Errno::NOENT | Errno::NODEV | Errno::OPNOTSUPP | Errno::NXIO) => {
-            let why = if attr.type_ == 0 {
-                " (no hardware counters, as in most VMs)"
-            } else {
-                ""
-            };
+            let why = if attr.type_ == 0 { " (no hardware counters, as in most VMs)" } else { "" };
             OpenError::NoEvent { event, why }
         }
         Some(Errno::MFILE | Errno::NFILE) => OpenError::TooManyFiles {
@@ -314,10 +272,7 @@ fn explain(
 
 fn explain_invalid(event: String, attr: &Attr, target: Target) -> OpenError {
     let release = kernel_release();
-    let without = Attr {
-        sample_type: attr.sample_type & !sample::NEW,
-        ..attr.clone()
-    };
+    let without = Attr { sample_type: attr.sample_type & !sample::NEW, ..attr.clone() };
     let invalid_without = Event::open(&without, target)
         .is_err_and(|error| Errno::from_io_error(&error) == Some(Errno::INVAL));
     if !attr.wants_build_ids() || (invalid_without && accepts_build_id_bits()) {
@@ -345,10 +300,8 @@ pub fn accepts_build_id_bits() -> bool {
     };
     let own = Target { pid: 0, cpu: -1 };
     // EACCES and the like come after the bits have been looked at.
-    Event::open(&attr, own).map_or_else(
-        |error| Errno::from_io_error(&error) != Some(Errno::INVAL),
-        |_| true,
-    )
+    Event::open(&attr, own)
+        .map_or_else(|error| Errno::from_io_error(&error) != Some(Errno::INVAL), |_| true)
 }
 
 /// What the kernel's own configuration says about the option, if it can be read plainly.
@@ -357,10 +310,7 @@ fn config_note() -> String {
     let Ok(text) = std::fs::read_to_string(&path) else {
         return String::new();
     };
-    match text
-        .lines()
-        .find(|line| line.contains("CONFIG_PERF_BUILD_ID_OFFSET"))
-    {
+    match text.lines().find(|line| line.contains("CONFIG_PERF_BUILD_ID_OFFSET")) {
         Some(line) => format!(" ({path} says: {line})"),
         None => format!(" ({path} does not know the option)"),
     }
@@ -372,19 +322,11 @@ fn permission(event: String, attr: &Attr, target: Target) -> OpenError {
     let (whom, needed) = if target.pid == -1 {
         (" on whole CPUs".to_owned(), 0)
     } else if attr.has_flags(flag::EXCLUDE_KERNEL) {
-        (
-            format!(" on task {}, which may belong to another user", target.pid),
-            2,
-        )
+        (format!(" on task {}, which may belong to another user", target.pid), 2)
     } else {
         (format!(" with kernel addresses on task {}", target.pid), 1)
     };
-    OpenError::Permission {
-        event,
-        whom,
-        paranoid,
-        needed,
-    }
+    OpenError::Permission { event, whom, paranoid, needed }
 }
 
 #[cfg(test)]

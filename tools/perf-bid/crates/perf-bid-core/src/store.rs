@@ -48,15 +48,8 @@ impl Binary {
     /// The virtual address of file offset `offset`, if the original (or a debug file which
     /// kept the original's offsets) can tell.
     pub fn address_of(&self, offset: u64) -> Option<u64> {
-        let original = self
-            .original
-            .as_ref()
-            .and_then(|found| found.info.address_of(offset));
-        original.or_else(|| {
-            self.debug
-                .as_ref()
-                .and_then(|found| found.info.address_of(offset))
-        })
+        let original = self.original.as_ref().and_then(|found| found.info.address_of(offset));
+        original.or_else(|| self.debug.as_ref().and_then(|found| found.info.address_of(offset)))
     }
 
     /// Files to look for symbols in, the most telling first.
@@ -91,10 +84,7 @@ struct Vdso {
 impl Default for Store {
     fn default() -> Self {
         let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".debug"));
-        let roots = home
-            .into_iter()
-            .chain([PathBuf::from("/usr/lib/debug")])
-            .collect();
+        let roots = home.into_iter().chain([PathBuf::from("/usr/lib/debug")]).collect();
         Self::with_roots(roots)
     }
 }
@@ -102,11 +92,7 @@ impl Default for Store {
 impl Store {
     /// Looks below `roots`, each of which may have a `.build-id` tree.
     pub fn with_roots(roots: Vec<PathBuf>) -> Self {
-        Self {
-            hints: HashMap::new(),
-            roots,
-            found: HashMap::new(),
-        }
+        Self { hints: HashMap::new(), roots, found: HashMap::new() }
     }
 
     /// `path` was seen with `id` while recording.
@@ -149,10 +135,7 @@ impl Store {
         if let Some(vdso) = own_vdso().filter(|vdso| vdso.id == id) {
             use std::os::fd::AsRawFd;
             let path = PathBuf::from(format!("/proc/self/fd/{}", vdso.file.as_raw_fd()));
-            binary.original = Some(Found {
-                path,
-                info: vdso.info.clone(),
-            });
+            binary.original = Some(Found { path, info: vdso.info.clone() });
             binary.name = Some("[vdso]".to_owned());
         }
         let hex = id.to_string();
@@ -167,10 +150,7 @@ impl Store {
                 binary.original = cached.iter().find_map(|path| verified(path, id));
             }
             if binary.debug.is_none() {
-                let debug = [
-                    base.join(format!("{rest}.debug")),
-                    base.join(rest).join("debug"),
-                ];
+                let debug = [base.join(format!("{rest}.debug")), base.join(rest).join("debug")];
                 binary.debug = debug.iter().find_map(|path| verified(path, id));
             }
         }
@@ -185,10 +165,7 @@ impl Store {
 /// The file at `path`, if it is an ELF file whose note says `id`.
 pub fn verified(path: &Path, id: BuildId) -> Option<Found> {
     let info = read_elf(path).ok()?;
-    (info.build_id == Some(id)).then(|| Found {
-        path: path.to_owned(),
-        info,
-    })
+    (info.build_id == Some(id)).then(|| Found { path: path.to_owned(), info })
 }
 
 /// Reads the facts of the ELF file at `path`.
@@ -201,10 +178,7 @@ pub fn read_elf(path: &Path) -> io::Result<ElfInfo> {
 pub fn map_file(path: &Path) -> io::Result<Mmap> {
     let file = File::open(path)?;
     if !file.metadata()?.is_file() {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidInput,
-            "not a regular file",
-        ));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
     }
     // SAFETY: read-only and private. A file that shrinks meanwhile is a SIGBUS, not a wrong
     // value; programs, libraries and recordings are replaced by rename, not in place.
@@ -272,9 +246,7 @@ fn copy_vdso() -> Option<Vdso> {
     let word = |bytes: &[u8]| bytes.try_into().ok().map(usize::from_ne_bytes);
     let start = auxv.chunks_exact(2 * size_of::<usize>()).find_map(|pair| {
         let (key, value) = pair.split_at_checked(size_of::<usize>())?;
-        (word(key)? == AT_SYSINFO_EHDR)
-            .then(|| word(value))
-            .flatten()
+        (word(key)? == AT_SYSINFO_EHDR).then(|| word(value)).flatten()
     })? as u64;
     let maps = std::fs::read_to_string("/proc/self/maps").ok()?;
     let end = maps.lines().find_map(|line| {
@@ -284,10 +256,7 @@ fn copy_vdso() -> Option<Vdso> {
             .flatten()
     })?;
     let mut image = vec![0; usize::try_from(end.checked_sub(start)?).ok()?];
-    File::open("/proc/self/mem")
-        .ok()?
-        .read_exact_at(&mut image, start)
-        .ok()?;
+    File::open("/proc/self/mem").ok()?.read_exact_at(&mut image, start).ok()?;
     let info = ElfInfo::parse(&image).ok()?;
     let id = info.build_id?;
     let file = rustix::fs::memfd_create("vdso", rustix::fs::MemfdFlags::CLOEXEC).ok()?;

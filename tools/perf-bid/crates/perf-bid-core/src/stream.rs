@@ -46,9 +46,9 @@ impl<'a> Joined<'a> {
     /// The entry of the instruction pointer: the sample's own or the first deferred frame.
     pub fn leaf(&self) -> Option<&'a Entry> {
         match self.sample.bid {
-            Some(bid) if bid.status() == Status::Deferred => self
-                .deferred
-                .and_then(|entries| entries.iter().find(|entry| is_frame(entry))),
+            Some(bid) if bid.status() == Status::Deferred => {
+                self.deferred.and_then(|entries| entries.iter().find(|entry| is_frame(entry)))
+            }
             Some(bid) => Some(bid),
             None => self.frames().next(),
         }
@@ -58,9 +58,7 @@ impl<'a> Joined<'a> {
     /// placeholder of what was deferred.
     pub fn frames(&self) -> impl Iterator<Item = &'a Entry> {
         let own = self.sample.bid_callchain.unwrap_or_default();
-        own.iter()
-            .chain(self.deferred.unwrap_or_default())
-            .filter(|entry| is_frame(entry))
+        own.iter().chain(self.deferred.unwrap_or_default()).filter(|entry| is_frame(entry))
     }
 }
 
@@ -126,9 +124,7 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
 
     /// Bytes of the data section that have been read so far.
     pub fn position(&self) -> u64 {
-        self.data
-            .data_len()
-            .saturating_sub(self.records.remaining() as u64)
+        self.data.data_len().saturating_sub(self.records.remaining() as u64)
     }
 
     fn fill(&mut self) {
@@ -145,10 +141,7 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
                 self.round = (this, this);
             }
             Some(Ok(raw)) => {
-                let time = self
-                    .data
-                    .event_of(&raw)
-                    .and_then(|(_, event)| event.format.time(&raw));
+                let time = self.data.event_of(&raw).and_then(|(_, event)| event.format.time(&raw));
                 match time {
                     Some(time) => {
                         self.round.0 = self.round.0.max(time);
@@ -180,12 +173,7 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
             Ok(Record::Sample(sample)) => {
                 let cookie = cookie(&sample);
                 let tid = sample.tid.unwrap_or(0);
-                let joined = Joined {
-                    event,
-                    sample,
-                    deferred: None,
-                    missing: false,
-                };
+                let joined = Joined { event, sample, deferred: None, missing: false };
                 match cookie {
                     None => self.ready.push_back(Item::Sample(joined)),
                     Some(cookie) => self.waiting.hold((tid, cookie), joined, &mut self.ready),
@@ -196,8 +184,7 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
                     let key = (deferred.id.tid.unwrap_or(0), deferred.cookie);
                     self.waiting.serve(key, entries, &mut self.ready);
                 }
-                self.ready
-                    .push_back(Item::Other(Record::Deferred(deferred)));
+                self.ready.push_back(Item::Other(Record::Deferred(deferred)));
             }
             Ok(Record::Exit(task)) => {
                 self.waiting.let_go_thread(task.tid, &mut self.ready);
@@ -232,30 +219,19 @@ impl<'a> Waiting<'a> {
     fn serve(&mut self, key: (u32, u64), frames: &'a [Entry], ready: &mut VecDeque<Item<'a>>) {
         for joined in self.by_cookie.remove(&key).unwrap_or_default() {
             self.count -= 1;
-            ready.push_back(Item::Sample(Joined {
-                deferred: Some(frames),
-                ..joined
-            }));
+            ready.push_back(Item::Sample(Joined { deferred: Some(frames), ..joined }));
         }
     }
 
     fn let_go(&mut self, key: (u32, u64), ready: &mut VecDeque<Item<'a>>) {
         for joined in self.by_cookie.remove(&key).unwrap_or_default() {
             self.count -= 1;
-            ready.push_back(Item::Sample(Joined {
-                missing: true,
-                ..joined
-            }));
+            ready.push_back(Item::Sample(Joined { missing: true, ..joined }));
         }
     }
 
     fn let_go_thread(&mut self, tid: u32, ready: &mut VecDeque<Item<'a>>) {
-        let mut keys: Vec<_> = self
-            .by_cookie
-            .keys()
-            .copied()
-            .filter(|key| key.0 == tid)
-            .collect();
+        let mut keys: Vec<_> = self.by_cookie.keys().copied().filter(|key| key.0 == tid).collect();
         keys.sort_unstable();
         keys.into_iter().for_each(|key| self.let_go(key, ready));
     }

@@ -61,11 +61,7 @@ impl Symbols {
     /// kernel and its boot ID.
     pub fn new(store: Store, kernel: Option<BuildId>, boot: Option<&str>) -> Self {
         let kernel_refusal = refuse_kernel(kernel, boot);
-        Self {
-            symbolizer: Symbolizer::new(),
-            store,
-            kernel_refusal,
-        }
+        Self { symbolizer: Symbolizer::new(), store, kernel_refusal }
     }
 
     /// What there is for a build ID.
@@ -95,10 +91,7 @@ impl Symbols {
             let mut elf = Elf::new(&file.path);
             elf.debug_syms = false;
             let source = Source::Elf(elf);
-            let symbols = match self
-                .symbolizer
-                .symbolize(&source, Input::VirtOffset(&addresses))
-            {
+            let symbols = match self.symbolizer.symbolize(&source, Input::VirtOffset(&addresses)) {
                 Ok(symbols) => symbols,
                 // A file that blazesym cannot read has no symbols for us.
                 Err(_) => continue,
@@ -132,10 +125,7 @@ impl Symbols {
             ..Kernel::default()
         };
         let source = Source::Kernel(kernel);
-        match self
-            .symbolizer
-            .symbolize(&source, Input::AbsAddr(addresses))
-        {
+        match self.symbolizer.symbolize(&source, Input::AbsAddr(addresses)) {
             Ok(found) => found.into_iter().map(convert).collect(),
             Err(_) => none(),
         }
@@ -151,10 +141,7 @@ fn function_starts(path: &Path, open: &[(usize, u64)], offsets: &[u64], found: &
     for &(at, address) in open {
         let start = functions.start_of(address);
         let into = start.and_then(|start| address.checked_sub(start));
-        let offset = offsets
-            .get(at)
-            .zip(into)
-            .and_then(|(offset, into)| offset.checked_sub(into));
+        let offset = offsets.get(at).zip(into).and_then(|(offset, into)| offset.checked_sub(into));
         if let (Some(offset), Some(slot)) = (offset, found.get_mut(at)) {
             *slot = Lookup::Function(offset);
         }
@@ -163,10 +150,7 @@ fn function_starts(path: &Path, open: &[(usize, u64)], offsets: &[u64], found: &
 
 fn convert(found: Symbolized<'_>) -> Option<Symbol> {
     let symbol = found.into_sym()?;
-    Some(Symbol {
-        name: symbol.name.into_owned(),
-        offset: symbol.offset as u64,
-    })
+    Some(Symbol { name: symbol.name.into_owned(), offset: symbol.offset as u64 })
 }
 
 fn refuse_kernel(kernel: Option<BuildId>, boot: Option<&str>) -> Option<String> {
@@ -187,11 +171,10 @@ fn refuse_kernel(kernel: Option<BuildId>, boot: Option<&str>) -> Option<String> 
         Ok(symbols) => symbols,
         Err(error) => return Some(format!("/proc/kallsyms: {error}")),
     };
-    let readable = symbols.lines().take(64).any(|line| {
-        line.split(' ')
-            .next()
-            .is_some_and(|address| address.contains(|c| c != '0'))
-    });
+    let readable = symbols
+        .lines()
+        .take(64)
+        .any(|line| line.split(' ').next().is_some_and(|address| address.contains(|c| c != '0')));
     (!readable).then(|| {
         "/proc/kallsyms hides addresses (run as root, or sysctl kernel.kptr_restrict=0)".to_owned()
     })

@@ -55,16 +55,11 @@ impl Event {
                 FD_CLOEXEC,
             )
         };
-        let fd = i32::try_from(fd)
-            .ok()
-            .filter(|&fd| fd >= 0)
-            .ok_or_else(io::Error::last_os_error)?;
+        let fd =
+            i32::try_from(fd).ok().filter(|&fd| fd >= 0).ok_or_else(io::Error::last_os_error)?;
         // SAFETY: the kernel has just handed out this descriptor; nobody else owns it.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        Ok(Self {
-            fd,
-            read_format: attr.read_format,
-        })
+        Ok(Self { fd, read_format: attr.read_format })
     }
 
     /// Starts counting.
@@ -95,15 +90,9 @@ impl Event {
         if self.read_format & read_format::GROUP != 0 || self.read_format & read_format::LOST == 0 {
             return Ok(None);
         }
-        let before = [
-            read_format::TOTAL_TIME_ENABLED,
-            read_format::TOTAL_TIME_RUNNING,
-            read_format::ID,
-        ];
-        let words = 2 + before
-            .iter()
-            .filter(|&&bit| self.read_format & bit != 0)
-            .count();
+        let before =
+            [read_format::TOTAL_TIME_ENABLED, read_format::TOTAL_TIME_RUNNING, read_format::ID];
+        let words = 2 + before.iter().filter(|&&bit| self.read_format & bit != 0).count();
         let mut bytes = vec![0; 8 * words];
         let mut file = std::fs::File::from(self.fd.try_clone()?);
         file.read_exact(&mut bytes)?;
@@ -114,11 +103,7 @@ impl Event {
         // SAFETY: `request` is one of the constants above. `arg` is a number for all of them
         // but IOC_ID, for which it points to a live u64.
         let ret = unsafe { libc::ioctl(self.fd.as_raw_fd(), request as _, arg) };
-        if ret < 0 {
-            Err(io::Error::last_os_error())
-        } else {
-            Ok(())
-        }
+        if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 }
 

@@ -46,20 +46,13 @@ impl Workload {
         // SAFETY: between fork and exec the closure makes system calls only; it neither
         // allocates nor takes a lock.
         unsafe { command.pre_exec(wait) };
-        let spawner = std::thread::Builder::new()
-            .name("spawn".into())
-            .spawn(move || command.spawn())?;
+        let spawner =
+            std::thread::Builder::new().name("spawn".into()).spawn(move || command.spawn())?;
         let mut pid = [0; 4];
         if rustix::io::read(&pid_read, &mut pid[..])? != pid.len() {
-            return Err(io::Error::other(
-                "the child process died before it could run anything",
-            ));
+            return Err(io::Error::other("the child process died before it could run anything"));
         }
-        Ok(Self {
-            pid: i32::from_ne_bytes(pid),
-            go: go_write,
-            spawner,
-        })
+        Ok(Self { pid: i32::from_ne_bytes(pid), go: go_write, spawner })
     }
 
     /// The child's process ID.
@@ -71,8 +64,6 @@ impl Workload {
     pub fn start(self) -> io::Result<Child> {
         rustix::io::write(&self.go, &[1])?;
         drop(self.go);
-        self.spawner
-            .join()
-            .unwrap_or_else(|_| Err(io::Error::other("the spawning thread died")))
+        self.spawner.join().unwrap_or_else(|_| Err(io::Error::other("the spawning thread died")))
     }
 }

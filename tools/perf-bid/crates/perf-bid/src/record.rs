@@ -78,15 +78,9 @@ pub fn run(args: &cli::Record) -> Result<ExitCode> {
     let cpus = session::online_cpus().context("cannot list the CPUs")?;
     let (mut session, events) = open(args, &who.tasks(), &cpus)?;
     let on_exec = matches!(who, Who::Command(_));
-    let ids = (0..events.len())
-        .map(|index| session.ids(index))
-        .collect::<Result<Vec<_>, _>>()?;
+    let ids = (0..events.len()).map(|index| session.ids(index)).collect::<Result<Vec<_>, _>>()?;
     let attrs: Vec<_> = events.iter().map(|(_, attr)| attr.clone()).collect();
-    let first_id = ids
-        .first()
-        .and_then(|ids| ids.first())
-        .copied()
-        .unwrap_or(0);
+    let first_id = ids.first().and_then(|ids| ids.first()).copied().unwrap_or(0);
     let first = attrs.first().context("no event")?;
     let output = Output::create(&args.output)
         .with_context(|| format!("cannot write next to {}", args.output.display()))?;
@@ -101,10 +95,7 @@ pub fn run(args: &cli::Record) -> Result<ExitCode> {
     if !on_exec {
         session.enable().context("cannot start the events")?;
     }
-    let child = who
-        .workload()
-        .map(|workload| start(args, workload))
-        .transpose()?;
+    let child = who.workload().map(|workload| start(args, workload)).transpose()?;
     let status = recording.follow(&mut session, child, signals)?;
     let names: Vec<_> = events.into_iter().map(|(name, _)| name).zip(ids).collect();
     recording.finish(args, &session, names)?;
@@ -121,11 +112,8 @@ fn who(args: &cli::Record) -> Result<Who> {
         }
         None => None,
     };
-    let tasks = args
-        .tid
-        .iter()
-        .map(|&tid| Ok(vec![tid]))
-        .chain(args.pid.iter().map(|&pid| threads(pid)));
+    let tasks =
+        args.tid.iter().map(|&tid| Ok(vec![tid])).chain(args.pid.iter().map(|&pid| threads(pid)));
     let tasks: Vec<i32> = tasks.collect::<Result<Vec<_>>>()?.concat();
     match (workload, tasks.is_empty()) {
         (workload, true) if args.all_cpus => Ok(Who::Cpus(workload)),
@@ -143,13 +131,8 @@ fn threads(pid: i32) -> Result<Vec<i32>> {
 }
 
 fn start(args: &cli::Record, workload: Workload) -> Result<Child> {
-    let shown = args
-        .command
-        .first()
-        .map(|program| program.to_string_lossy().into_owned());
-    workload
-        .start()
-        .with_context(|| format!("cannot run {}", shown.unwrap_or_default()))
+    let shown = args.command.first().map(|program| program.to_string_lossy().into_owned());
+    workload.start().with_context(|| format!("cannot run {}", shown.unwrap_or_default()))
 }
 
 /// Opens the events asked for. Where the user left something open, what the machine and the
@@ -158,15 +141,10 @@ fn open(args: &cli::Record, tasks: &[i32], cpus: &[u32]) -> Result<(Session, Vec
     if !args.mmap_pages.is_power_of_two() {
         bail!("-m {}: not a power of two", args.mmap_pages);
     }
-    let names = if args.event.is_empty() {
-        vec!["cpu-cycles".to_owned()]
-    } else {
-        args.event.clone()
-    };
-    let mut specs = names
-        .iter()
-        .map(|name| EventSpec::parse(name))
-        .collect::<Result<Vec<_>, _>>()?;
+    let names =
+        if args.event.is_empty() { vec!["cpu-cycles".to_owned()] } else { args.event.clone() };
+    let mut specs =
+        names.iter().map(|name| EventSpec::parse(name)).collect::<Result<Vec<_>, _>>()?;
     let mut user_only = false;
     let say = |text: &str| {
         if !args.quiet {
@@ -175,18 +153,11 @@ fn open(args: &cli::Record, tasks: &[i32], cpus: &[u32]) -> Result<(Session, Vec
     };
     loop {
         let events = attrs(args, &specs, user_only, tasks != [-1])?;
-        let config = Config {
-            events: &events,
-            tasks,
-            cpus,
-            pages: args.mmap_pages,
-        };
+        let config = Config { events: &events, tasks, cpus, pages: args.mmap_pages };
         match Session::open(&config) {
             Ok(session) => return Ok((session, events)),
             Err(OpenError::NoEvent { event, .. })
-                if specs
-                    .iter()
-                    .any(|spec| spec.name == event && is_cycles(spec)) =>
+                if specs.iter().any(|spec| spec.name == event && is_cycles(spec)) =>
             {
                 let clock = EventSpec::parse("cpu-clock")?;
                 let cycles = specs.iter_mut().filter(|spec| is_cycles(spec));
@@ -219,23 +190,18 @@ fn attrs(
     inherit: bool,
 ) -> Result<Vec<(String, Attr)>> {
     let max_rate = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate");
-    let max_rate = max_rate
-        .ok()
-        .and_then(|rate| rate.trim().parse::<u64>().ok());
+    let max_rate = max_rate.ok().and_then(|rate| rate.trim().parse::<u64>().ok());
     if let (Some(freq), Some(max)) = (args.freq, max_rate)
         && freq > max
     {
         bail!("-F {freq} is above kernel.perf_event_max_sample_rate, which is {max}");
     }
-    let freq = args
-        .freq
-        .unwrap_or_else(|| DEFAULT_FREQ.min(max_rate.unwrap_or(DEFAULT_FREQ)));
+    let freq = args.freq.unwrap_or_else(|| DEFAULT_FREQ.min(max_rate.unwrap_or(DEFAULT_FREQ)));
     let command = !args.command.is_empty() && !args.all_cpus;
     let with = |set: bool, bits: u64| if set { bits } else { 0 };
     let attrs = specs.iter().enumerate().map(|(index, spec)| {
-        let count = args
-            .count
-            .or_else(|| (spec.is_tracepoint() && args.freq.is_none()).then_some(1));
+        let count =
+            args.count.or_else(|| (spec.is_tracepoint() && args.freq.is_none()).then_some(1));
         let attr = Attr {
             sample_period: count.unwrap_or(freq),
             sample_type: scan::SAMPLE_TYPE
@@ -343,16 +309,11 @@ impl Recording {
             build_ids: self.scan.build_ids(),
             events,
             sample_time: self.scan.times,
-            info: Info {
-                boot_id: boot_id(),
-                lost_samples,
-            },
+            info: Info { boot_id: boot_id(), lost_samples },
             ..machine()
         };
         let (output, size) = self.writer.finish(&features)?;
-        output
-            .keep()
-            .with_context(|| format!("cannot replace {}", args.output.display()))?;
+        output.keep().with_context(|| format!("cannot replace {}", args.output.display()))?;
         if !args.quiet {
             eprintln!(
                 "[ perf-bid record: {} samples, {lost} lost, 0 synthesized map records, written \
@@ -367,9 +328,7 @@ impl Recording {
 }
 
 fn terminate(child: &Child) {
-    let pid = i32::try_from(child.id())
-        .ok()
-        .and_then(rustix::process::Pid::from_raw);
+    let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
     if let Some(pid) = pid {
         // It may just have ended, which is what was wanted.
         let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
@@ -377,9 +336,7 @@ fn terminate(child: &Child) {
 }
 
 fn exit_code(status: ExitStatus) -> ExitCode {
-    let code = status
-        .code()
-        .or_else(|| status.signal().map(|signal| 128 + signal));
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
@@ -411,9 +368,7 @@ fn machine() -> Features {
         nr_cpus: count("possible").zip(count("online")),
         cpu_desc: value(&cpuinfo, "model name"),
         total_mem: total.and_then(|kib| kib.split_once(' ')?.0.parse().ok()),
-        cmdline: std::env::args_os()
-            .map(|arg| arg.to_string_lossy().into_owned())
-            .collect(),
+        cmdline: std::env::args_os().map(|arg| arg.to_string_lossy().into_owned()).collect(),
         ..Features::default()
     }
 }

@@ -39,20 +39,14 @@ const PROGRESS_FROM: u64 = 32 << 20;
 pub fn run(args: &cli::Report) -> Result<ExitCode> {
     let shown = args.input.display();
     let data = PerfData::open(&args.input).with_context(|| shown.to_string())?;
-    if !data
-        .events()
-        .iter()
-        .any(|event| event.attr.wants_build_ids())
-    {
+    if !data.events().iter().any(|event| event.attr.wants_build_ids()) {
         bail!(
             "{shown}: its samples carry no build IDs; it was not recorded by perf-bid (perf's \
              own recordings: use perf report)"
         );
     }
-    let with_chains = data
-        .events()
-        .iter()
-        .any(|event| event.attr.has_sample(sample::CALLCHAIN_BUILD_ID_OFFSET));
+    let with_chains =
+        data.events().iter().any(|event| event.attr.has_sample(sample::CALLCHAIN_BUILD_ID_OFFSET));
     if args.flamegraph.is_some() && !with_chains {
         bail!("{shown}: no callchains to draw; record with -g");
     }
@@ -71,10 +65,7 @@ pub fn run(args: &cli::Report) -> Result<ExitCode> {
             std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
         }
     }
-    let json_on_stdout = args
-        .json
-        .as_ref()
-        .is_some_and(|path| path.as_os_str() == "-");
+    let json_on_stdout = args.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if args.totals {
         writeln!(io::stdout(), "{}", totals_line(&profile))?;
     } else if !json_on_stdout {
@@ -127,11 +118,7 @@ fn print(
     let mut out = BufWriter::new(io::stdout().lock());
     let features = data.features();
     if !features.cmdline.is_empty() {
-        writeln!(
-            out,
-            "# Recorded by: {}",
-            one_line(&features.cmdline.join(" "), 200)
-        )?;
+        writeln!(out, "# Recorded by: {}", one_line(&features.cmdline.join(" "), 200))?;
     }
     let lost = profile.totals.lost.max(features.info.lost_samples);
     writeln!(
@@ -141,18 +128,11 @@ fn print(
         table::grouped(profile.totals.samples),
         table::grouped(lost)
     )?;
-    let limits = table::Limits {
-        percent: args.percent_limit,
-        rows: args.limit,
-    };
+    let limits = table::Limits { percent: args.percent_limit, rows: args.limit };
     for (desc, event) in data.events().iter().zip(&profile.events) {
         writeln!(out, "#")?;
         let rows = table::rows(event, profile, names, &args.sort);
-        let name = if desc.name.is_empty() {
-            "unnamed"
-        } else {
-            &desc.name
-        };
+        let name = if desc.name.is_empty() { "unnamed" } else { &desc.name };
         table::write(&mut out, name, event, &rows, &args.sort, limits)?;
     }
     writeln!(out, "#")?;
@@ -168,11 +148,8 @@ fn print(
 
 /// At most `max` characters, without line breaks and other control characters.
 fn one_line(text: &str, max: usize) -> String {
-    let mut line: String = text
-        .chars()
-        .take(max)
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
+    let mut line: String =
+        text.chars().take(max).map(|c| if c.is_control() { ' ' } else { c }).collect();
     if line.len() < text.len() {
         line.push('…');
     }
@@ -197,7 +174,7 @@ fn draw(data: &PerfData, profile: &Profile, names: &Names, path: &std::path::Pat
     let (desc, event) = events
         .max_by_key(|(_, event)| event.weight.samples)
         .context("the file describes no event")?;
-    let folded = flame::folded(event, profile, names);
+    let mut folded = flame::fold(event, profile, names);
     if folded.is_empty() {
         bail!("no samples to draw");
     }
@@ -212,11 +189,8 @@ fn draw(data: &PerfData, profile: &Profile, names: &Names, path: &std::path::Pat
         table::grouped(event.weight.samples),
         profile.totals.resolved_percent()
     );
-    let unit = if desc.name.ends_with("clock") {
-        "ns"
-    } else {
-        "events"
-    };
+    let unit = if desc.name.ends_with("clock") { "ns" } else { "events" };
     let file = File::create(path).with_context(|| path.display().to_string())?;
-    flame::draw(BufWriter::new(file), &folded, &title, &subtitle, unit)
+    let texts = flame::Texts { title: &title, subtitle: &subtitle, unit };
+    folded.draw(BufWriter::new(file), &texts)
 }

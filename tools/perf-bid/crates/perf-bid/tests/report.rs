@@ -2,12 +2,7 @@
 //! `perf-bid report` on recordings that the test makes byte by byte: the test's own program
 //! is the file whose functions are hit.
 
-#![allow(
-    clippy::expect_used,
-    clippy::indexing_slicing,
-    clippy::panic,
-    clippy::unwrap_used
-)]
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use std::path::Path;
 use std::path::PathBuf;
@@ -51,9 +46,7 @@ fn landmark() -> u64 {
         let from = u64::from_str_radix(from, 16).unwrap();
         let to = u64::from_str_radix(to, 16).unwrap();
         let pgoff = u64::from_str_radix(fields[2], 16).unwrap();
-        (from..to)
-            .contains(&address)
-            .then(|| address - from + pgoff)
+        (from..to).contains(&address).then(|| address - from + pgoff)
     });
     found.unwrap()
 }
@@ -68,11 +61,7 @@ fn attr(chain: bool) -> Attr {
             | sample::CPU
             | sample::PERIOD
             | sample::BUILD_ID_OFFSET
-            | if chain {
-                sample::CALLCHAIN_BUILD_ID_OFFSET
-            } else {
-                0
-            },
+            | if chain { sample::CALLCHAIN_BUILD_ID_OFFSET } else { 0 },
         flags: flag::SAMPLE_ID_ALL | flag::DEFER_CALLCHAIN,
         ..Attr::default()
     }
@@ -96,10 +85,7 @@ fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
 }
 
 fn words(values: &[u64]) -> Vec<u8> {
-    values
-        .iter()
-        .flat_map(|value| value.to_ne_bytes())
-        .collect()
+    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
 fn pair(a: u32, b: u32) -> u64 {
@@ -134,9 +120,7 @@ fn comm(pid: u32, name: &str, time: u64) -> Vec<u8> {
 
 fn deferred(pid: u32, time: u64, cookie: u64, entries: &[Vec<u8>]) -> Vec<u8> {
     let mut body = words(&[cookie, entries.len() as u64]);
-    entries
-        .iter()
-        .for_each(|entry| body.extend_from_slice(entry));
+    entries.iter().for_each(|entry| body.extend_from_slice(entry));
     body.extend_from_slice(&sample_id(pid, time));
     record(22, misc::CALLCHAIN_BUILD_ID, &body)
 }
@@ -145,18 +129,11 @@ fn write(dir: &Path, chain: bool, build_ids: Vec<BuildIdRow>, records: &[Vec<u8>
     let path = dir.join("perf.data");
     let file = std::fs::File::create(&path).unwrap();
     let mut writer = Writer::new(file, &[(attr(chain), vec![ID])]).unwrap();
-    records
-        .iter()
-        .for_each(|record| writer.write(record).unwrap());
+    records.iter().for_each(|record| writer.write(record).unwrap());
     let features = Features {
         build_ids,
         events: vec![("cpu-clock".into(), vec![ID])],
-        cmdline: vec![
-            "perf-bid".into(),
-            "record".into(),
-            "--".into(),
-            "landmark".into(),
-        ],
+        cmdline: vec!["perf-bid".into(), "record".into(), "--".into(), "landmark".into()],
         ..Features::default()
     };
     writer.finish(&features).unwrap();
@@ -165,11 +142,7 @@ fn write(dir: &Path, chain: bool, build_ids: Vec<BuildIdRow>, records: &[Vec<u8>
 
 fn hint(id: BuildId, path: &Path) -> BuildIdRow {
     let path = path.to_string_lossy().into_owned();
-    BuildIdRow {
-        build_id: id,
-        cpumode: misc::USER,
-        path,
-    }
+    BuildIdRow { build_id: id, cpumode: misc::USER, path }
 }
 
 fn report(input: &Path, args: &[&str]) -> Output {
@@ -180,11 +153,7 @@ fn report(input: &Path, args: &[&str]) -> Output {
 
 fn text(output: &Output) -> String {
     let out = String::from_utf8(output.stdout.clone()).unwrap();
-    assert!(
-        output.status.success(),
-        "{out}\n{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
+    assert!(output.status.success(), "{out}\n{}", String::from_utf8_lossy(&output.stderr));
     out
 }
 
@@ -201,16 +170,10 @@ fn a_symbol_is_found_by_build_id_and_offset() {
     records.push(sample_record(6, 21, &entry(&[], 200, 1), None));
     let input = write(dir.path(), false, vec![hint(id, &path)], &records);
     let out = text(&report(&input, &[]));
-    let row = out
-        .lines()
-        .find(|line| line.contains("perf_bid_test_landmark"))
-        .expect(&out);
+    let row = out.lines().find(|line| line.contains("perf_bid_test_landmark")).expect(&out);
     assert!(row.contains("60.00%") && row.contains(&id.short()), "{out}");
     assert!(row.contains(&*path.to_string_lossy()), "{out}");
-    assert!(
-        out.contains("[anon]") && out.contains("[status 200]"),
-        "{out}"
-    );
+    assert!(out.contains("[anon]") && out.contains("[status 200]"), "{out}");
     assert!(out.contains("3 of 4 (75.00 %)"), "{out}");
     let out = text(&report(&input, &["--totals"]));
     let line = "5 samples, 5 frames, 75.00 % of file-backed user frames resolved by build ID, \
@@ -223,20 +186,12 @@ fn a_file_with_another_id_is_not_believed() {
     let (path, _) = me();
     let id = BuildId::new(&[9; 20]).unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let records = [sample_record(
-        5,
-        10,
-        &entry(id.as_bytes(), 0, landmark()),
-        None,
-    )];
+    let records = [sample_record(5, 10, &entry(id.as_bytes(), 0, landmark()), None)];
     let input = write(dir.path(), false, vec![hint(id, &path)], &records);
     let out = text(&report(&input, &[]));
     assert!(!out.contains("perf_bid_test_landmark"), "{out}");
     assert!(out.contains("has another build ID now"), "{out}");
-    assert!(
-        out.contains(&format!("[unknown]+{:#x}", landmark())),
-        "{out}"
-    );
+    assert!(out.contains(&format!("[unknown]+{:#x}", landmark())), "{out}");
 }
 
 #[test]
@@ -269,19 +224,10 @@ fn deferred_chains_are_joined_and_missing_ones_counted() {
     let out = text(&report(&input, &["--flamegraph", svg.to_str().unwrap()]));
     assert!(out.contains("perf_bid_test_landmark"), "{out}");
     assert!(out.contains("[deferred, missing]"), "{out}");
-    assert!(
-        out.contains("Deferred callchains that are missing: 1"),
-        "{out}"
-    );
-    assert!(
-        out.contains("4 frames: 2 in user mode, 2 in the kernel"),
-        "{out}"
-    );
+    assert!(out.contains("Deferred callchains that are missing: 1"), "{out}");
+    assert!(out.contains("4 frames: 2 in user mode, 2 in the kernel"), "{out}");
     let svg = std::fs::read_to_string(svg).unwrap();
-    assert!(
-        svg.contains("perf_bid_test_landmark") && svg.contains("landmark"),
-        "no function"
-    );
+    assert!(svg.contains("perf_bid_test_landmark") && svg.contains("landmark"), "no function");
 }
 
 #[test]
@@ -289,25 +235,14 @@ fn json_has_the_same_numbers() {
     let (path, info) = me();
     let id = info.build_id.unwrap();
     let dir = tempfile::tempdir().unwrap();
-    let records = [sample_record(
-        5,
-        10,
-        &entry(id.as_bytes(), 0, landmark()),
-        None,
-    )];
+    let records = [sample_record(5, 10, &entry(id.as_bytes(), 0, landmark()), None)];
     let input = write(dir.path(), false, vec![hint(id, &path)], &records);
     let out = text(&report(&input, &["--json", "-"]));
     let value: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(value["totals"]["resolved_user_frames"], 1);
     assert_eq!(value["totals"]["synthesized_map_records"], 0);
     let row = &value["events"][0]["rows"][0];
-    assert!(
-        row["symbol"]
-            .as_str()
-            .unwrap()
-            .contains("perf_bid_test_landmark"),
-        "{out}"
-    );
+    assert!(row["symbol"].as_str().unwrap().contains("perf_bid_test_landmark"), "{out}");
 }
 
 /// Map records that a tool made up have no event's ID.
@@ -320,18 +255,11 @@ fn synthesized_map_records_are_counted() {
         body.extend_from_slice(&words(&[pair(5, 5), time, 0, event]));
         record(10, misc::USER, &body)
     };
-    let records = [
-        map(0, 0),
-        map(ID, 5),
-        map(ID, 6),
-        sample_record(5, 10, &entry(&[], 4, 1), None),
-    ];
+    let records =
+        [map(0, 0), map(ID, 5), map(ID, 6), sample_record(5, 10, &entry(&[], 4, 1), None)];
     let input = write(dir.path(), false, vec![], &records);
     let out = text(&report(&input, &[]));
-    assert!(
-        out.contains("Map records: 1 synthesized, 2 of new mappings"),
-        "{out}"
-    );
+    assert!(out.contains("Map records: 1 synthesized, 2 of new mappings"), "{out}");
 }
 
 #[test]
@@ -353,10 +281,7 @@ fn every_truncation_is_an_error_or_a_marked_partial_result() {
         let output = report(&short, &[]);
         let err = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(1), "{len}: {err}");
-        assert!(
-            err.starts_with("perf-bid: ") && err.contains("short.data"),
-            "{len}: {err}"
-        );
+        assert!(err.starts_with("perf-bid: ") && err.contains("short.data"), "{len}: {err}");
         assert!(!err.contains("panicked"), "{len}: {err}");
     }
 }
@@ -376,11 +301,7 @@ fn wrong_inputs_are_named() {
     };
     check("missing", None, "No such file");
     check("empty", Some(b""), "empty");
-    check(
-        "text",
-        Some(b"hello, this is no recording"),
-        "not a perf.data file",
-    );
+    check("text", Some(b"hello, this is no recording"), "not a perf.data file");
     check("old", Some(b"PERFFILE and more of it"), "version 1");
     let mut foreign = b"PERFILE2".to_vec();
     if cfg!(target_endian = "little") {
@@ -392,16 +313,10 @@ fn wrong_inputs_are_named() {
     check("pipe", Some(&pipe), "pipe-mode");
     // A recording of plain perf.
     let plain = dir.path().join("plain");
-    let attr = Attr {
-        sample_type: sample::IP | sample::TID,
-        ..attr(false)
-    };
+    let attr = Attr { sample_type: sample::IP | sample::TID, ..attr(false) };
     let writer = Writer::new(std::fs::File::create(&plain).unwrap(), &[(attr, vec![1])]).unwrap();
     writer.finish(&Features::default()).unwrap();
     check("plain", None, "carry no build IDs");
-    let output = report(
-        &write(dir.path(), false, vec![], &[]),
-        &["--flamegraph", "x.svg"],
-    );
+    let output = report(&write(dir.path(), false, vec![], &[]), &["--flamegraph", "x.svg"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("record with -g"));
 }

@@ -142,11 +142,7 @@ impl BuildIdRow {
             .ok_or_else(|| Malformed::new(at, format!("build ID of {len} bytes")))?;
         let path = c.string(c.rest().len() as u64, "build ID table path")?;
         let path = String::from_utf8_lossy(path).into_owned();
-        Ok(Self {
-            build_id,
-            cpumode: raw.cpumode(),
-            path,
-        })
+        Ok(Self { build_id, cpumode: raw.cpumode(), path })
     }
 }
 
@@ -159,14 +155,11 @@ impl Info {
 
     fn from_list(rows: &[String]) -> Self {
         let value = |key: &str| {
-            rows.iter()
-                .find_map(|row| row.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
+            rows.iter().find_map(|row| row.strip_prefix(key)?.strip_prefix('=').map(str::to_owned))
         };
         Self {
             boot_id: value("boot_id"),
-            lost_samples: value("lost_samples")
-                .and_then(|n| n.parse().ok())
-                .unwrap_or(0),
+            lost_samples: value("lost_samples").and_then(|n| n.parse().ok()).unwrap_or(0),
         }
     }
 }
@@ -195,10 +188,7 @@ impl Features {
             }
         }
         if let Some((available, online)) = self.nr_cpus {
-            out.push((
-                Feature::NrCpus,
-                [available.to_ne_bytes(), online.to_ne_bytes()].concat(),
-            ));
+            out.push((Feature::NrCpus, [available.to_ne_bytes(), online.to_ne_bytes()].concat()));
         }
         if let Some(kib) = self.total_mem {
             out.push((Feature::TotalMem, kib.to_ne_bytes().to_vec()));
@@ -212,10 +202,7 @@ impl Features {
             out.push((Feature::EventDesc, self.event_desc(attrs)));
         }
         if let Some((first, last)) = self.sample_time {
-            out.push((
-                Feature::SampleTime,
-                [first.to_ne_bytes(), last.to_ne_bytes()].concat(),
-            ));
+            out.push((Feature::SampleTime, [first.to_ne_bytes(), last.to_ne_bytes()].concat()));
         }
         let mut info = Vec::new();
         put_list(&mut info, &self.info.to_list());
@@ -234,15 +221,11 @@ impl Features {
             // whole if it sees sample bits it does not know. The attrs section has them all.
             let mut attr = attr.clone();
             let new = sample::NEW.to_ne_bytes();
-            attr.iter_mut()
-                .skip(SAMPLE_TYPE_AT)
-                .zip(new)
-                .for_each(|(byte, new)| *byte &= !new);
+            attr.iter_mut().skip(SAMPLE_TYPE_AT).zip(new).for_each(|(byte, new)| *byte &= !new);
             out.extend_from_slice(&attr);
             out.extend_from_slice(&(ids.len() as u32).to_ne_bytes());
             put_string(&mut out, name);
-            ids.iter()
-                .for_each(|id| out.extend_from_slice(&id.to_ne_bytes()));
+            ids.iter().for_each(|id| out.extend_from_slice(&id.to_ne_bytes()));
         }
         out
     }
@@ -279,8 +262,7 @@ impl Features {
                     let nr_ids = c.u32("event ID count")?;
                     let name = string(&mut c, "event name")?;
                     let ids = c.u64s(nr_ids.into(), "event IDs")?;
-                    self.events
-                        .push((name, ids.iter().map(|id| id.get()).collect()));
+                    self.events.push((name, ids.iter().map(|id| id.get()).collect()));
                 }
             }
             b if b == Feature::SampleTime as u32 => {
@@ -324,10 +306,7 @@ mod tests {
             cmdline: vec!["a".into(), "b c".into()],
             events: vec![("cpu-clock".into(), vec![7, 8])],
             sample_time: Some((1, 2)),
-            info: Info {
-                boot_id: Some("b".into()),
-                lost_samples: 3,
-            },
+            info: Info { boot_id: Some("b".into()), lost_samples: 3 },
         };
         let attrs = [crate::attr::Attr::default().to_bytes()];
         let mut read = Features::default();

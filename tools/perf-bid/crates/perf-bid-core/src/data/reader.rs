@@ -113,11 +113,7 @@ impl<B: Deref<Target = [u8]>> PerfData<B> {
         };
         data_file.take_attrs(attr_size, attrs_at, attrs_len)?;
         data_file.take_features()?;
-        let names = data_file
-            .features
-            .events
-            .iter()
-            .map(|(name, _)| name.clone());
+        let names = data_file.features.events.iter().map(|(name, _)| name.clone());
         for (event, name) in data_file.events.iter_mut().zip(names) {
             event.name = name;
         }
@@ -147,21 +143,10 @@ impl<B: Deref<Target = [u8]>> PerfData<B> {
     /// The records in file order.
     pub fn records(&self) -> Records<'_> {
         let (offset, len) = self.data;
-        let all = usize::try_from(offset)
-            .ok()
-            .and_then(|at| self.bytes.get(at..))
-            .unwrap_or(&[]);
+        let all = usize::try_from(offset).ok().and_then(|at| self.bytes.get(at..)).unwrap_or(&[]);
         match usize::try_from(len).ok().and_then(|len| all.get(..len)) {
-            Some(rest) => Records {
-                rest,
-                offset,
-                short: None,
-            },
-            None => Records {
-                rest: all,
-                offset,
-                short: Some(len),
-            },
+            Some(rest) => Records { rest, offset, short: None },
+            None => Records { rest: all, offset, short: Some(len) },
         }
     }
 
@@ -172,10 +157,7 @@ impl<B: Deref<Target = [u8]>> PerfData<B> {
             return Some((0, first));
         }
         // Records of no event in particular (ID 0, FINISHED_ROUND) have the first one's form.
-        let index = first
-            .format
-            .event_id(raw)
-            .and_then(|id| self.by_id.get(&id).copied());
+        let index = first.format.event_id(raw).and_then(|id| self.by_id.get(&id).copied());
         let index = index.unwrap_or(0);
         self.events.get(index).map(|event| (index, event))
     }
@@ -208,12 +190,7 @@ impl<B: Deref<Target = [u8]>> PerfData<B> {
             let index = self.events.len();
             self.by_id.extend(ids.iter().map(|&id| (id, index)));
             let format = Format::from(&attr);
-            self.events.push(EventDesc {
-                attr,
-                ids,
-                name: String::new(),
-                format,
-            });
+            self.events.push(EventDesc { attr, ids, name: String::new(), format });
         }
         let identified = self.events.iter().all(|event| {
             event.attr.has_sample(sample::IDENTIFIER) || event.attr.has_sample(sample::ID)
@@ -231,10 +208,8 @@ impl<B: Deref<Target = [u8]>> PerfData<B> {
         let mut features = Features::default();
         for bit in 0..256u32 {
             // The bitmap is an array of native u64.
-            let word = bits
-                .chunks_exact(8)
-                .nth(bit as usize / 64)
-                .and_then(|word| word.first_chunk());
+            let word =
+                bits.chunks_exact(8).nth(bit as usize / 64).and_then(|word| word.first_chunk());
             if word.is_none_or(|word| u64::from_ne_bytes(*word) >> (bit % 64) & 1 == 0) {
                 continue;
             }
@@ -277,10 +252,7 @@ fn slice<'a>(bytes: &'a [u8], at: u64, len: u64, what: &str) -> Result<&'a [u8],
         .and_then(|(at, len)| bytes.get(at..at.checked_add(len)?));
     found.ok_or_else(|| {
         let have = bytes.len();
-        Malformed::new(
-            at,
-            format!("{what} of {len} bytes reaches past the file's {have} bytes"),
-        )
+        Malformed::new(at, format!("{what} of {len} bytes reaches past the file's {have} bytes"))
     })
 }
 

@@ -43,19 +43,12 @@ impl<W: Write + Seek> Writer<W> {
         let attrs_at = HEADER_SIZE + ids_len;
         let data_at = attrs_at + attrs.iter().map(|attr| attr.len() as u64 + 16).sum::<u64>();
         let out = BufWriter::with_capacity(1 << 18, out);
-        let mut writer = Self {
-            out,
-            attrs,
-            attrs_at,
-            data_at,
-            data_len: 0,
-        };
+        let mut writer = Self { out, attrs, attrs_at, data_at, data_len: 0 };
         writer.put_header(&[])?;
         let mut at = HEADER_SIZE;
         let mut table = Vec::new();
         for (bytes, (_, ids)) in writer.attrs.iter().zip(events) {
-            ids.iter()
-                .try_for_each(|id| writer.out.write_all(&id.to_ne_bytes()))?;
+            ids.iter().try_for_each(|id| writer.out.write_all(&id.to_ne_bytes()))?;
             table.extend_from_slice(bytes);
             table.extend_from_slice(&at.to_ne_bytes());
             table.extend_from_slice(&(8 * ids.len() as u64).to_ne_bytes());
@@ -87,16 +80,11 @@ impl<W: Write + Seek> Writer<W> {
             self.out.write_all(&(bytes.len() as u64).to_ne_bytes())?;
             at += bytes.len() as u64;
         }
-        sections
-            .iter()
-            .try_for_each(|(_, bytes)| self.out.write_all(bytes))?;
+        sections.iter().try_for_each(|(_, bytes)| self.out.write_all(bytes))?;
         self.out.seek(SeekFrom::Start(0))?;
         let bits: Vec<_> = sections.iter().map(|(feature, _)| *feature as u8).collect();
         self.put_header(&bits)?;
-        let out = self
-            .out
-            .into_inner()
-            .map_err(io::IntoInnerError::into_error)?;
+        let out = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok((out, at))
     }
 
@@ -115,9 +103,7 @@ impl<W: Write + Seek> Writer<W> {
             0,
             0,
         ];
-        words
-            .iter()
-            .for_each(|word| header.extend_from_slice(&word.to_ne_bytes()));
+        words.iter().for_each(|word| header.extend_from_slice(&word.to_ne_bytes()));
         debug_assert_eq!(header.len(), FEATURES_AT);
         for word in 0..4u8 {
             let bits = features
@@ -144,11 +130,7 @@ fn file_attrs<'a>(attrs: impl Iterator<Item = &'a Attr>) -> Vec<Vec<u8>> {
 }
 
 fn set_word(bytes: &mut [u8], at: usize, word: u32) {
-    bytes
-        .iter_mut()
-        .skip(at)
-        .zip(word.to_ne_bytes())
-        .for_each(|(byte, value)| *byte = value);
+    bytes.iter_mut().skip(at).zip(word.to_ne_bytes()).for_each(|(byte, value)| *byte = value);
 }
 
 fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
@@ -174,10 +156,7 @@ pub fn comm_record(attr: &Attr, pid: u32, tid: u32, comm: &[u8], time: u64, id: 
     // TASK_COMM_LEN is 16, the NUL included.
     let comm = comm.get(..15).unwrap_or(comm);
     body.extend_from_slice(comm);
-    body.resize(
-        body.len() + (comm.len() + 1).next_multiple_of(8) - comm.len(),
-        0,
-    );
+    body.resize(body.len() + (comm.len() + 1).next_multiple_of(8) - comm.len(), 0);
     Format::from(attr).put_sample_id(&mut body, pid, tid, time, id);
     record(record_type::COMM, 0, &body)
 }

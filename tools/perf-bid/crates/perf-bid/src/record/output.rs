@@ -31,19 +31,11 @@ impl Output {
         let special = path.metadata().is_ok_and(|meta| !meta.is_file());
         if special {
             let file = options.open(path)?;
-            return Ok(Self {
-                file,
-                path: path.to_owned(),
-                temporary: None,
-            });
+            return Ok(Self { file, path: path.to_owned(), temporary: None });
         }
         let temporary = with_suffix(path, &format!(".tmp-{}", std::process::id()));
         let file = options.create(true).truncate(true).open(&temporary)?;
-        Ok(Self {
-            file,
-            path: path.to_owned(),
-            temporary: Some(temporary),
-        })
+        Ok(Self { file, path: path.to_owned(), temporary: Some(temporary) })
     }
 
     /// Moves an older file to `PATH.old` and this one to `PATH`.

@@ -89,10 +89,8 @@ impl Scan {
                     let (first, last) = self.times.unwrap_or((time, time));
                     self.times = Some((first.min(time), last.max(time)));
                     self.name(pid, tid, time, names);
-                    let entries = sample
-                        .bid
-                        .into_iter()
-                        .chain(sample.bid_callchain.into_iter().flatten());
+                    let entries =
+                        sample.bid.into_iter().chain(sample.bid_callchain.into_iter().flatten());
                     entries.for_each(|entry| self.hit(entry, pid));
                 }
                 Record::Deferred(deferred) => {
@@ -103,9 +101,7 @@ impl Scan {
                 }
                 Record::Mmap(mmap) => {
                     if let FileKey::BuildId(id) = mmap.file {
-                        self.hints
-                            .entry(id)
-                            .or_insert_with(|| text(mmap.path).into_owned());
+                        self.hints.entry(id).or_insert_with(|| text(mmap.path).into_owned());
                     }
                 }
                 Record::Comm(comm) => self.known(comm.tid),
@@ -134,10 +130,7 @@ impl Scan {
                     .unwrap_or_default(),
             })
             .collect();
-        let kernel = self
-            .kernel_hit
-            .then(store::running_kernel_build_id)
-            .flatten();
+        let kernel = self.kernel_hit.then(store::running_kernel_build_id).flatten();
         rows.extend(kernel.map(|build_id| BuildIdRow {
             build_id,
             cpumode: misc::KERNEL,

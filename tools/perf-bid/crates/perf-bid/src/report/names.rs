@@ -66,12 +66,7 @@ impl Names {
         let mut places = BTreeSet::new();
         for event in &profile.events {
             places.extend(event.places.keys().map(|(_, place)| *place));
-            places.extend(
-                event
-                    .stacks
-                    .keys()
-                    .flat_map(|(_, stack)| stack.iter().copied()),
-            );
+            places.extend(event.stacks.keys().flat_map(|(_, stack)| stack.iter().copied()));
         }
         let mut files: BTreeMap<BuildId, Vec<(Place, u64)>> = BTreeMap::new();
         let mut kernel_places = Vec::new();
@@ -90,38 +85,24 @@ impl Names {
                 }
             }
         }
-        let addresses: Vec<_> = kernel_places
-            .iter()
-            .map(|&(place, at)| lookup_at(place, at))
-            .collect();
+        let addresses: Vec<_> =
+            kernel_places.iter().map(|&(place, at)| lookup_at(place, at)).collect();
         for ((place, at), symbol) in kernel_places.into_iter().zip(symbols.in_kernel(&addresses)) {
             let dso = "[kernel]".to_owned();
             let symbol = symbol.map(|symbol| symbol.name);
             names.insert(
                 place,
-                Name {
-                    dso,
-                    build_id: kernel,
-                    symbol,
-                    offset: Some(at),
-                    function: false,
-                },
+                Name { dso, build_id: kernel, symbol, offset: Some(at), function: false },
             );
         }
         let mut without_file = Vec::new();
         for (id, places) in files {
             let binary = symbols.binary(id);
-            let dso = binary
-                .name
-                .clone()
-                .unwrap_or_else(|| "[no file found]".to_owned());
+            let dso = binary.name.clone().unwrap_or_else(|| "[no file found]".to_owned());
             if binary.original.is_none() {
                 without_file.push((id, why_no_file(binary)));
             }
-            let offsets: Vec<_> = places
-                .iter()
-                .map(|&(place, at)| lookup_at(place, at))
-                .collect();
+            let offsets: Vec<_> = places.iter().map(|&(place, at)| lookup_at(place, at)).collect();
             for ((place, at), lookup) in places.into_iter().zip(symbols.in_file(id, &offsets)) {
                 let (symbol, offset, function) = match lookup {
                     Lookup::Symbol(symbol) => (Some(symbol.name), at, false),
@@ -129,42 +110,21 @@ impl Names {
                     Lookup::Unknown => (None, at, false),
                 };
                 let (dso, build_id, offset) = (dso.clone(), Some(id), Some(offset));
-                names.insert(
-                    place,
-                    Name {
-                        dso,
-                        build_id,
-                        symbol,
-                        offset,
-                        function,
-                    },
-                );
+                names.insert(place, Name { dso, build_id, symbol, offset, function });
             }
         }
-        Self {
-            names,
-            without_file,
-        }
+        Self { names, without_file }
     }
 
     /// The name of a place of the profile these names were made for.
     pub fn get(&self, place: Place) -> Name {
-        self.names
-            .get(&place)
-            .cloned()
-            .unwrap_or_else(|| Name::word("[?]"))
+        self.names.get(&place).cloned().unwrap_or_else(|| Name::word("[?]"))
     }
 }
 
 impl Name {
     fn word(word: &str) -> Self {
-        Self {
-            dso: word.to_owned(),
-            build_id: None,
-            symbol: None,
-            offset: None,
-            function: false,
-        }
+        Self { dso: word.to_owned(), build_id: None, symbol: None, offset: None, function: false }
     }
 }
 

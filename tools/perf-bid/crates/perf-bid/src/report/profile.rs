@@ -25,11 +25,7 @@ use perf_bid_core::stream::Stream;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Place {
     /// A byte of a file. `caller`: it is a return address, so that the call lies before it.
-    File {
-        id: BuildId,
-        offset: u64,
-        caller: bool,
-    },
+    File { id: BuildId, offset: u64, caller: bool },
     /// A kernel address.
     Kernel { address: u64, caller: bool },
     /// Not resolved, for the reason given; the address is of no use to anyone else.
@@ -41,15 +37,8 @@ pub enum Place {
 impl Place {
     fn new(entry: &Entry, caller: bool) -> Self {
         match (entry.status(), entry.build_id()) {
-            (_, Some(id)) => Self::File {
-                id,
-                offset: entry.offset(),
-                caller,
-            },
-            (Status::Kernel, None) => Self::Kernel {
-                address: entry.offset(),
-                caller,
-            },
+            (_, Some(id)) => Self::File { id, offset: entry.offset(), caller },
+            (Status::Kernel, None) => Self::Kernel { address: entry.offset(), caller },
             (status, None) => Self::Unresolved(status),
         }
     }
@@ -107,10 +96,7 @@ impl Totals {
     /// User frames that lie in a file, as far as is known.
     pub fn file_backed(&self) -> u64 {
         let elsewhere = [Status::Anon, Status::NoMm];
-        let in_files = self
-            .unresolved
-            .iter()
-            .filter(|(status, _)| !elsewhere.contains(status));
+        let in_files = self.unresolved.iter().filter(|(status, _)| !elsewhere.contains(status));
         self.resolved + in_files.map(|(_, count)| count).sum::<u64>()
     }
 
@@ -134,11 +120,7 @@ impl Totals {
 
 /// `part` of `whole` in percent; 100 if there is nothing to have a part of.
 pub fn percent(part: u64, whole: u64) -> f64 {
-    if whole == 0 {
-        100.0
-    } else {
-        100.0 * part as f64 / whole as f64
-    }
+    if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
 /// The sums of one event.
@@ -203,16 +185,9 @@ impl Builder {
     fn new<B: Deref<Target = [u8]>>(data: &PerfData<B>, stacks: bool) -> Self {
         let events = vec![EventProfile::default(); data.events().len()];
         let mut builder = Self {
-            profile: Profile {
-                events,
-                ..Profile::default()
-            },
+            profile: Profile { events, ..Profile::default() },
             stacks,
-            ids: data
-                .events()
-                .iter()
-                .flat_map(|event| event.ids.iter().copied())
-                .collect(),
+            ids: data.events().iter().flat_map(|event| event.ids.iter().copied()).collect(),
             comm_of: HashMap::new(),
             comm_index: HashMap::new(),
             hinted: HashSet::new(),
@@ -242,10 +217,7 @@ impl Builder {
                 comm
             }
         };
-        let weight = Weight {
-            samples: 1,
-            period: joined.sample.period.unwrap_or(1),
-        };
+        let weight = Weight { samples: 1, period: joined.sample.period.unwrap_or(1) };
         let totals = &mut self.profile.totals;
         totals.samples += 1;
         totals.missing_chains += u64::from(joined.missing);
@@ -261,11 +233,7 @@ impl Builder {
         event.weight.add(weight);
         event.places.entry((comm, place)).or_default().add(weight);
         if self.stacks {
-            event
-                .stacks
-                .entry((comm, stack(joined, place)))
-                .or_default()
-                .add(weight);
+            event.stacks.entry((comm, stack(joined, place))).or_default().add(weight);
         }
     }
 
@@ -293,11 +261,7 @@ impl Builder {
             None => mmap.id.time.is_some_and(|time| time != 0),
         };
         let totals = &mut self.profile.totals;
-        let count = if by_event {
-            &mut totals.kernel_maps
-        } else {
-            &mut totals.synthesized_maps
-        };
+        let count = if by_event { &mut totals.kernel_maps } else { &mut totals.synthesized_maps };
         *count += 1;
         if let FileKey::BuildId(id) = mmap.file
             && self.hinted.insert(id)
@@ -320,6 +284,11 @@ fn stack(joined: &Joined<'_>, leaf: Place) -> Box<[Place]> {
         if !matches!(place, Place::Unresolved(_)) || places.last() != Some(&place) {
             places.push(place);
         }
+    }
+    // Every real stack begins in a program or a library. Addresses of no file at its outer end
+    // are what a walk along missing frame pointers came upon.
+    while places.len() > 1 && places.last() == Some(&Place::Unresolved(Status::Anon)) {
+        places.pop();
     }
     if joined.missing {
         places.push(Place::Missing);

@@ -33,29 +33,18 @@ pub fn rows(
     for (&(comm, place), weight) in &event.places {
         let name = names.get(place);
         let cell = |column: &SortKey| match column {
-            SortKey::Comm => profile
-                .comms
-                .get(comm as usize)
-                .cloned()
-                .unwrap_or_default(),
+            SortKey::Comm => profile.comms.get(comm as usize).cloned().unwrap_or_default(),
             SortKey::Dso => name.dso.clone(),
-            SortKey::Buildid => name
-                .build_id
-                .map_or_else(|| "-".to_owned(), |id| id.short()),
+            SortKey::Buildid => name.build_id.map_or_else(|| "-".to_owned(), |id| id.short()),
             SortKey::Symbol => {
                 let mode = if place.is_kernel() { 'k' } else { '.' };
                 format!("[{mode}] {}", name.symbol_or_offset())
             }
         };
-        groups
-            .entry(columns.iter().map(cell).collect())
-            .or_default()
-            .add(*weight);
+        groups.entry(columns.iter().map(cell).collect()).or_default().add(*weight);
     }
-    let mut rows: Vec<_> = groups
-        .into_iter()
-        .map(|(cells, weight)| Row { cells, weight })
-        .collect();
+    let mut rows: Vec<_> =
+        groups.into_iter().map(|(cells, weight)| Row { cells, weight }).collect();
     rows.sort_by(|a, b| {
         let by_weight =
             (b.weight.period, b.weight.samples).cmp(&(a.weight.period, a.weight.samples));
@@ -101,11 +90,7 @@ pub fn write(
         .enumerate()
         .map(|(at, title)| {
             let cells = shown.iter().filter_map(|row| row.cells.get(at));
-            cells
-                .map(|cell| cell.chars().count())
-                .chain([title.len()])
-                .max()
-                .unwrap_or(0)
+            cells.map(|cell| cell.chars().count()).chain([title.len()]).max().unwrap_or(0)
         })
         .collect();
     writeln!(out, "# Overhead   Samples  {}", line(&titles, &widths))?;
@@ -113,12 +98,7 @@ pub fn write(
     writeln!(out, "# ........  ........  {}", line(&dots, &widths))?;
     for row in &shown {
         let cells = line(&row.cells, &widths);
-        writeln!(
-            out,
-            "  {:7.2}%  {:>8}  {cells}",
-            share(row, event),
-            row.weight.samples
-        )?;
+        writeln!(out, "  {:7.2}%  {:>8}  {cells}", share(row, event), row.weight.samples)?;
     }
     let hidden = rows.len() - shown.len();
     if hidden > 0 {
@@ -141,10 +121,7 @@ fn title(column: SortKey) -> &'static str {
 }
 
 fn line(cells: &[impl AsRef<str>], widths: &[usize]) -> String {
-    let padded = cells
-        .iter()
-        .zip(widths)
-        .map(|(cell, width)| format!("{:width$}", cell.as_ref()));
+    let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{:width$}", cell.as_ref()));
     padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
 
@@ -209,12 +186,7 @@ pub fn footer(out: &mut impl Write, profile: &Profile, names: &Names) -> io::Res
 mod tests {
     #[test]
     fn thousands() {
-        for (number, text) in [
-            (0, "0"),
-            (999, "999"),
-            (1000, "1,000"),
-            (1234567, "1,234,567"),
-        ] {
+        for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1234567, "1,234,567")] {
             assert_eq!(super::grouped(number), text);
         }
     }

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: GPL-2.0
+//! `perf-bid record` as a user meets it. On a kernel with the build-ID bits it records; on any
+//! other it says what is missing. Both are checked, whichever kernel runs the tests.
+
+#![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
+
+use std::path::Path;
+use std::process::Command;
+use std::process::Output;
+
+use perf_bid_core::session::accepts_build_id_bits;
+
+fn record(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-bid"));
+    command.current_dir(dir).arg("record").args(args);
+    let Output { status, stderr, .. } = command.output().unwrap();
+    (status.code(), String::from_utf8_lossy(&stderr).into_owned())
+}
+
+#[test]
+fn a_command_is_recorded_or_the_kernel_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let command = ["-e", "cpu-clock", "-g", "--", "sh", "-c", "exit 7"];
+    let (code, err) = record(dir.path(), &command);
+    let file = dir.path().join("perf.data");
+    if accepts_build_id_bits() {
+        assert_eq!(code, Some(7), "{err}");
+        assert!(err.contains("0 synthesized map records"), "{err}");
+        assert!(file.exists());
+    } else {
+        assert_eq!(code, Some(1), "{err}");
+        assert!(err.contains("CONFIG_PERF_BUILD_ID_OFFSET=y"), "{err}");
+        assert!(!file.exists());
+    }
+    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    assert!(left.iter().all(|path| *path == file), "{left:?}");
+}
+
+#[test]
+fn mistakes_are_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let cases: [(&[&str], i32, &str); 8] = [
+        (&[], 1, "nothing to record"),
+        (&["-e", "no-such-event", "--", "true"], 1, "unknown event `no-such-event`"),
+        (&["-p", "2147483647"], 1, "no process or thread 2147483647"),
+        (&["-m", "3", "--", "true"], 1, "not a power of two"),
+        (&["-F", "999999999", "--", "true"], 1, "perf_event_max_sample_rate"),
+        (&["-F", "0", "--", "true"], 2, "0 is not in"),
+        (&["-F", "1", "-c", "1", "--", "true"], 2, "cannot be used with"),
+        (&["-o", "no/such/dir/x", "-p", "1", "--", "true"], 1, "not both"),
+    ];
+    for (args, code, says) in cases {
+        let (got, err) = record(dir.path(), args);
+        assert_eq!(got, Some(code), "{args:?}: {err}");
+        assert!(err.contains(says), "{args:?}: {err}");
+    }
+}
+
+/// An error must not cost the recording that was there before.
+#[test]
+fn an_older_recording_survives_a_failure() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("perf.data");
+    std::fs::write(&file, "older").unwrap();
+    let (code, _) = record(dir.path(), &["-e", "cpu-clock", "--", "/no/such/program"]);
+    assert_eq!(code, Some(1));
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "older");
+}
