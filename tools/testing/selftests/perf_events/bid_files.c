@@ -210,7 +210,7 @@ FIXTURE(code)
 	struct bid_event e;
 	bid_lib_spin_fn spin;
 	bid_lib_call_fn call;
-	char lib[PATH_MAX];
+	char lib[PATH_MAX], temp[PATH_MAX];
 	size_t page;
 };
 
@@ -236,6 +236,8 @@ FIXTURE_SETUP(code)
 FIXTURE_TEARDOWN(code)
 {
 	bid_event_close(&self->e);
+	if (self->temp[0])
+		unlink(self->temp);
 }
 
 static void load_spin(void *arg)
@@ -390,28 +392,89 @@ static char *reserve_aligned(size_t len)
 	return (char *)(((unsigned long)p + 2 * MEG - 1) & ~(2 * MEG - 1));
 }
 
-/* A 2 MiB aligned mapping of the library's file, of 2 MiB and at offset 0. */
+#define SHMEM_ENABLED "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
+
+/* Huge pages for memfds that ask for them; what it was before into old. */
+static int shmem_huge(const char *word, char *old, size_t size)
+{
+	int fd = open(SHMEM_ENABLED, O_RDWR | O_CLOEXEC);
+	char *end = NULL;
+	ssize_t len;
+
+	if (fd < 0)
+		return -1;
+	if (old) {
+		len = read(fd, old, size - 1);
+		old[len > 0 ? len : 0] = '\0';
+		/* the word in brackets */
+		end = strchr(old, ']');
+		if (end)
+			*end = '\0';
+		memmove(old, strchr(old, '[') ? strchr(old, '[') + 1 : old, strlen(old) + 1);
+	}
+	len = write(fd, word, strlen(word));
+	close(fd);
+	return len > 0 ? 0 : -1;
+}
+
+/* Where bid_lib_spin() is in the library's file. */
+static __u64 spin_offset(bid_lib_spin_fn spin)
+{
+	const struct bid_map *m = bid_maps_find(&maps, (__u64)spin);
+
+	return m ? m->offset + ((__u64)spin - m->start) : 0;
+}
+
+/* The library's file whole, at a multiple of 2 MiB, in a huge page if there is one. */
 TEST_F_TIMEOUT(code, huge_page_aligned, BID_TIMEOUT_S)
 {
-	char *at = reserve_aligned(4 * MEG);
-	int fd = make_memfd();
-	const struct bid_map *m;
+	char *at = reserve_aligned(4 * MEG), old[128] = "";
 	bid_lib_spin_fn spin;
+	int fd, set, err;
 
 	ASSERT_TRUE(!!at);
+	set = shmem_huge("advise", old, sizeof(old));
+	fd = make_memfd();
 	ASSERT_GE(fd, 0);
 	ASSERT_EQ(0, bid_copy_file(fd, self->lib)) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, ftruncate(fd, 4 * MEG));
 	ASSERT_TRUE(at == mmap(at, 4 * MEG, PROT_READ | PROT_WRITE | PROT_EXEC,
 			       MAP_SHARED | MAP_FIXED, fd, 0));
-	/* One huge page where the kernel has them for files; any size will do. */
 	madvise(at, 4 * MEG, MADV_HUGEPAGE);
-	if (madvise(at, 4 * MEG, MADV_COLLAPSE))
-		TH_LOG("small pages: %s", strerror(errno));
+	err = madvise(at, 2 * MEG, MADV_COLLAPSE) ? errno : 0;
+	if (!set)
+		shmem_huge(old, NULL, 0);
+	if (err)
+		TH_LOG("small pages: %s", strerror(err));
 	ASSERT_EQ(0, bid_maps_read(&maps, 0)) TH_LOG("%s", bid_error);
-	m = bid_maps_find(&maps, (__u64)self->spin);
-	ASSERT_TRUE(!!m);
-	spin = (bid_lib_spin_fn)(at + m->offset + ((__u64)self->spin - m->start));
+	ASSERT_NE(0, spin_offset(self->spin));
+	spin = (bid_lib_spin_fn)(at + spin_offset(self->spin));
+	EXPECT_EQ(0, sample_code(&self->e, load_spin, &spin, spin,
+				 PERF_BUILD_ID_OFFSET_RESOLVED, 100)) TH_LOG("%s", bid_error);
+}
+
+/* Code in a page of hugetlbfs, which is a file like others. */
+TEST_F_TIMEOUT(code, hugetlb, BID_TIMEOUT_S)
+{
+	int fd = memfd_create("bid_huge", MFD_CLOEXEC | MFD_EXEC | MFD_HUGETLB);
+	int lib = open(self->lib, O_RDONLY | O_CLOEXEC);
+	char *at = MAP_FAILED;
+	bid_lib_spin_fn spin;
+	size_t size = 0;
+	ssize_t n;
+
+	ASSERT_GE(lib, 0);
+	if (fd >= 0)
+		at = mmap(NULL, 2 * MEG, PROT_READ | PROT_WRITE | PROT_EXEC, MAP_SHARED, fd, 0);
+	if (at == MAP_FAILED)
+		SKIP(return, "no huge page: %s", strerror(errno));
+	while ((n = read(lib, at + size, 2 * MEG - size)) > 0)
+		size += n;
+	close(lib);
+	ASSERT_EQ(0, n);
+	ASSERT_EQ(0, bid_maps_read(&maps, 0)) TH_LOG("%s", bid_error);
+	ASSERT_NE(0, spin_offset(self->spin));
+	spin = (bid_lib_spin_fn)(at + spin_offset(self->spin));
 	EXPECT_EQ(0, sample_code(&self->e, load_spin, &spin, spin,
 				 PERF_BUILD_ID_OFFSET_RESOLVED, 100)) TH_LOG("%s", bid_error);
 }
@@ -513,20 +576,23 @@ static void made_elf_done(struct made_elf *elf)
 }
 
 /* The file: headers and note, then the page of code at two pages from the start. */
+static int write_made_elf(int fd, const struct made_elf *elf, const void *code, size_t page)
+{
+	return ftruncate(fd, 3 * page) ||
+	       pwrite(fd, code, page, 2 * page) != (ssize_t)page ||
+	       pwrite(fd, elf->note, elf->note_len, elf->note_at) != (ssize_t)elf->note_len ||
+	       pwrite(fd, elf->ph, sizeof(elf->ph), elf->ph_at) != sizeof(elf->ph) ||
+	       pwrite(fd, &elf->eh, sizeof(elf->eh), 0) != sizeof(elf->eh) ? -1 : 0;
+}
+
 static void *map_made_elf(const struct made_elf *elf, const void *code, size_t page)
 {
+	void *at = MAP_FAILED;
 	int fd = make_memfd();
-	void *at;
 
 	if (fd < 0)
 		return MAP_FAILED;
-	if (ftruncate(fd, 3 * page) ||
-	    pwrite(fd, code, page, 2 * page) != (ssize_t)page ||
-	    pwrite(fd, elf->note, elf->note_len, elf->note_at) != (ssize_t)elf->note_len ||
-	    pwrite(fd, elf->ph, sizeof(elf->ph), elf->ph_at) != sizeof(elf->ph) ||
-	    pwrite(fd, &elf->eh, sizeof(elf->eh), 0) != sizeof(elf->eh))
-		at = MAP_FAILED;
-	else
+	if (!write_made_elf(fd, elf, code, page))
 		at = mmap(NULL, page, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 2 * page);
 	close(fd);
 	return at;
@@ -558,6 +624,82 @@ TEST_F_TIMEOUT(code, every_size, BID_TIMEOUT_S)
 			TH_LOG("size %d: %s", size, bid_error);
 		munmap(at, self->page);
 	}
+}
+
+/* The note is on disk only: that is said, and forgotten when it is read in. */
+
+static bool first_page_resident(int fd, size_t page)
+{
+	unsigned char vec = 1;
+	void *p = mmap(NULL, page, PROT_READ, MAP_SHARED, fd, 0);
+
+	if (p == MAP_FAILED)
+		return true;
+	if (mincore(p, page, &vec))
+		vec = 1;
+	munmap(p, page);
+	return vec & 1;
+}
+
+/* As sample_code(), but without reading the file, which would bring it in. */
+static int sample_missing(struct bid_event *e, bid_lib_spin_fn *spin, void *at)
+{
+	struct bid_map *m = &maps.map[0];
+	struct perf_event_attr attr;
+	struct bid_check c = { .attr = &attr, .maps = &maps, .focus = m, .flags = BID_LOOSE };
+	int ret;
+
+	memset(m, 0, sizeof(*m));
+	maps.nr = 1;
+	m->start = (__u64)at;
+	m->end = m->start + sysconf(_SC_PAGESIZE);
+	m->kind = BID_MAP_FILE;
+	bid_attr_init(&attr, PERF_COUNT_SW_CPU_CLOCK, ALL_FOUR);
+	if (bid_event_open(e, &attr, 0, -1, -1, BID_RING_PAGES))
+		return -1;
+	ret = bid_collect(e, &c, load_spin, spin, &c.stats.focus[PERF_BUILD_ID_OFFSET_FAULT], 100);
+	bid_event_close(e);
+	if (!ret && c.stats.focus[PERF_BUILD_ID_OFFSET_NO_BUILD_ID])
+		ret = bid_fail("%lu frames are said to have no build ID",
+			       c.stats.focus[PERF_BUILD_ID_OFFSET_NO_BUILD_ID]);
+	return ret;
+}
+
+TEST_F_TIMEOUT(code, note_not_resident, BID_TIMEOUT_S)
+{
+	struct made_elf elf;
+	bid_lib_spin_fn spin;
+	void *at;
+	char c;
+	int fd;
+
+	/* where the tests are there may be a disk under the files */
+	snprintf(self->temp, sizeof(self->temp), "%.*s/bid_disk.XXXXXX",
+		 (int)(strrchr(self->lib, '/') - self->lib), self->lib);
+	fd = mkostemp(self->temp, O_CLOEXEC);
+	if (fd < 0)
+		SKIP(return, "no file beside the test: %s", strerror(errno));
+	made_elf_init(&elf, 256);
+	add_note(&elf, "GNU", NT_GNU_BUILD_ID, made_id, 20);
+	made_elf_done(&elf);
+	ASSERT_EQ(0, write_made_elf(fd, &elf, spin_page(self->spin, self->page), self->page));
+	at = mmap(NULL, self->page, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 2 * self->page);
+	if (at == MAP_FAILED)
+		SKIP(return, "no mapping of a file here: %s", strerror(errno));
+	spin = spin_at(at, self->spin, self->page);
+	spin(1);
+	/* the code stays, it is mapped */
+	fsync(fd);
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	if (first_page_resident(fd, self->page))
+		SKIP(return, "the file stays in memory");
+	EXPECT_EQ(0, sample_missing(&self->e, &spin, at)) TH_LOG("%s", bid_error);
+	EXPECT_FALSE(first_page_resident(fd, self->page));
+
+	ASSERT_EQ(1, pread(fd, &c, 1, 0));
+	EXPECT_EQ(0, sample_code(&self->e, load_spin, &spin, spin,
+				 PERF_BUILD_ID_OFFSET_RESOLVED, 100)) TH_LOG("%s", bid_error);
+	close(fd);
 }
 
 /* Odd and broken files */
@@ -598,6 +740,36 @@ static void make_after_other_notes(struct made_elf *elf, size_t page)
 	add_note(elf, "GNU", NT_GNU_ABI_TAG, made_id + 4, 16);
 	add_note(elf, "Go", NT_GNU_BUILD_ID, made_id + 4, 11);
 	add_note(elf, "GNU", NT_GNU_BUILD_ID, made_id, 7);
+	made_elf_done(elf);
+}
+
+static void make_elf32(struct made_elf *elf, size_t page)
+{
+	Elf32_Ehdr *eh = (Elf32_Ehdr *)&elf->eh;
+	Elf32_Phdr *ph = (Elf32_Phdr *)elf->ph;
+
+	(void)page;
+	made_elf_init(elf, 256);
+	add_note(elf, "GNU", NT_GNU_BUILD_ID, made_id, 12);
+	memset(elf->ph, 0, sizeof(elf->ph));
+	memset(&eh->e_version, 0, sizeof(elf->eh) - offsetof(Elf32_Ehdr, e_version));
+	eh->e_ident[EI_CLASS] = ELFCLASS32;
+	eh->e_phoff = elf->ph_at;
+	eh->e_phnum = 2;
+	ph[0].p_type = PT_LOAD;
+	ph[1].p_type = PT_NOTE;
+	ph[1].p_offset = elf->note_at;
+	ph[1].p_filesz = elf->note_len;
+	ph[1].p_align = 4;
+}
+
+/* The padding of the last descriptor may be missing. */
+static void make_not_padded(struct made_elf *elf, size_t page)
+{
+	(void)page;
+	made_elf_init(elf, 256);
+	add_note(elf, "GNU", NT_GNU_BUILD_ID, made_id, 9);
+	elf->note_len -= 3;
 	made_elf_done(elf);
 }
 
@@ -693,6 +865,14 @@ FIXTURE_VARIANT_ADD(made, headers_across_pages) {
 
 FIXTURE_VARIANT_ADD(made, after_other_notes) {
 	.make = make_after_other_notes, .resolves = true,
+};
+
+FIXTURE_VARIANT_ADD(made, elf32) {
+	.make = make_elf32, .resolves = true,
+};
+
+FIXTURE_VARIANT_ADD(made, not_padded) {
+	.make = make_not_padded, .resolves = true,
 };
 
 FIXTURE_VARIANT_ADD(made, other_owner) {

@@ -4,6 +4,7 @@
  * is refused, and that no way of opening and closing leaves anything behind.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <grp.h>
 #include <string.h>
 #include <sys/wait.h>
@@ -266,6 +267,47 @@ TEST_F_TIMEOUT(open, inherit_and_close, BID_TIMEOUT_S)
 		ASSERT_EQ(pid, waitpid(pid, NULL, 0));
 		if (!(i & 1))
 			close(fd);
+	}
+	EXPECT_EQ(0, bid_callchain_buffers_free()) TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, still_works()) TH_LOG("%s", bid_error);
+}
+
+/* A CPU goes away with its event and comes back without. */
+
+static int set_online(int cpu, bool online)
+{
+	char path[64];
+	int fd, ret;
+
+	snprintf(path, sizeof(path), "/sys/devices/system/cpu/cpu%d/online", cpu);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0)
+		return bid_fail("%s: %s", path, strerror(errno));
+	ret = write(fd, online ? "1" : "0", 1) == 1 ? 0 : bid_fail("%s: %s", path, strerror(errno));
+	close(fd);
+	return ret;
+}
+
+TEST_F_TIMEOUT(open, cpu_goes_away, BID_TIMEOUT_S)
+{
+	self->attr.disabled = 0;
+	for (int i = 0; i < 3; i++) {
+		int fd = bid_open(&self->attr, -1, 1, -1);
+
+		if (fd < 0)
+			SKIP(return, "no second CPU");
+		if (set_online(1, false)) {
+			close(fd);
+			SKIP(return, "%s", bid_error);
+		}
+		EXPECT_EQ(ENODEV, bid_open_errno(&self->attr, -1, 1, -1));
+		/* before or after its event is closed */
+		if (i & 1)
+			close(fd);
+		EXPECT_EQ(0, set_online(1, true)) TH_LOG("%s", bid_error);
+		if (!(i & 1))
+			close(fd);
+		EXPECT_EQ(0, bid_open_errno(&self->attr, -1, 1, -1));
 	}
 	EXPECT_EQ(0, bid_callchain_buffers_free()) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, still_works()) TH_LOG("%s", bid_error);
