@@ -393,3 +393,264 @@ fn show(entry: &Entry) -> String {
         None => format!("[{}] {:#x}", entry.status(), entry.offset()),
     }
 }
+
+/// An oracle that cannot fail proves nothing: captures made by hand, right and wrong.
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::ExitStatus;
+
+    use perf_bid_core::abi::flag;
+    use perf_bid_core::abi::sample;
+    use perf_bid_core::attr::Attr;
+    use perf_bid_core::record::Format;
+
+    use super::*;
+
+    const PID: u32 = 7;
+    const START: u64 = 0x7000_0000_0000;
+    const PGOFF: u64 = 0x5000;
+
+    /// The bytes of an entry, spelled out.
+    fn bytes(id: &[u8], status: u8, offset: u64) -> Vec<u8> {
+        let mut out = vec![id.len() as u8, status, 0, 0];
+        out.extend_from_slice(id);
+        out.resize(24, 0);
+        out.extend_from_slice(&offset.to_ne_bytes());
+        out
+    }
+
+    fn words(values: &[u64]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+    }
+
+    fn pair(a: u32, b: u32) -> u64 {
+        u64::from_ne_bytes([a.to_ne_bytes(), b.to_ne_bytes()].concat().try_into().unwrap())
+    }
+
+    fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+        let mut out = type_.to_ne_bytes().to_vec();
+        out.extend_from_slice(&misc.to_ne_bytes());
+        out.extend_from_slice(&(8 + body.len() as u16).to_ne_bytes());
+        out.extend_from_slice(body);
+        out
+    }
+
+    fn sample_id(time: u64) -> Vec<u8> {
+        words(&[pair(PID, PID), time, 0, 1])
+    }
+
+    /// An MMAP2 record of `len` bytes of `path` at `start`.
+    fn mmap(time: u64, start: u64, len: u64, path: &str, id: Option<&[u8]>) -> Vec<u8> {
+        let mut body = words(&[pair(PID, PID), start, len, PGOFF]);
+        let mut key = vec![0; 24];
+        if let Some(id) = id {
+            key[0] = id.len() as u8;
+            key[4..4 + id.len()].copy_from_slice(id);
+        }
+        body.extend_from_slice(&key);
+        body.extend_from_slice(&words(&[pair(5, 2)]));
+        let mut name = path.as_bytes().to_vec();
+        name.resize((path.len() + 1).next_multiple_of(8), 0);
+        body.extend_from_slice(&name);
+        body.extend_from_slice(&sample_id(time));
+        let build_id = if id.is_some() { misc::MMAP_BUILD_ID } else { 0 };
+        record(10, misc::USER | build_id, &body)
+    }
+
+    /// A user-mode sample at `ip` whose chain is `frames` after the marker.
+    fn sample_at(time: u64, ip: u64, bid: &[u8], frames: &[(u64, Vec<u8>)]) -> Vec<u8> {
+        let mut body = words(&[1, ip, pair(PID, PID), time, 0]);
+        body.extend_from_slice(&words(&[1 + frames.len() as u64, context::USER]));
+        frames.iter().for_each(|(ip, _)| body.extend_from_slice(&words(&[*ip])));
+        body.extend_from_slice(bid);
+        body.extend_from_slice(&words(&[1 + frames.len() as u64]));
+        body.extend_from_slice(&bytes(&[], 1, context::USER));
+        frames.iter().for_each(|(_, entry)| body.extend_from_slice(entry));
+        record(9, misc::USER, &body)
+    }
+
+    fn capture(records: &[Vec<u8>]) -> Capture {
+        let attr = Attr {
+            sample_type: sample::IDENTIFIER
+                | sample::IP
+                | sample::TID
+                | sample::TIME
+                | sample::CPU
+                | sample::CALLCHAIN
+                | sample::NEW,
+            flags: flag::SAMPLE_ID_ALL,
+            ..Attr::default()
+        };
+        Capture {
+            format: Format::from(&attr),
+            ids: vec![vec![1]],
+            rings: vec![records.concat()],
+            lost: 0,
+            status: ExitStatus::from_raw(0),
+        }
+    }
+
+    /// This test's own file, with the build ID of its note.
+    fn me() -> (String, BuildId) {
+        let path = std::env::current_exe().unwrap();
+        let id = store::read_elf(&path).unwrap().build_id.unwrap();
+        (path.to_string_lossy().into_owned(), id)
+    }
+
+    /// Judges one frame at `START + into`, below a good innermost frame, in a process that maps
+    /// this file at START.
+    fn one(into: u64, entry: Vec<u8>) -> Verdict {
+        let (path, id) = me();
+        let good = bytes(id.as_bytes(), 0, PGOFF + 8);
+        let frames = [(START + 8, good.clone()), (START.wrapping_add(into), entry)];
+        let records = [
+            mmap(1, START, 0x4000, &path, Some(id.as_bytes())),
+            sample_at(10, START + 8, &good, &frames),
+        ];
+        judge(&capture(&records)).unwrap()
+    }
+
+    #[test]
+    fn right_answers_pass() {
+        let (_, id) = me();
+        let verdict = one(0x100, bytes(id.as_bytes(), 0, PGOFF + 0x100));
+        assert_eq!((verdict.mismatches, verdict.user_frames), (0, 3), "{}", verdict.line());
+        assert!(verdict.line().contains("3 resolved (100.00 %"), "{}", verdict.line());
+        for (into, status) in [(0x100, 6), (0x100, 7), (0x100, 8), (0x100, 9), (0x9000, 4)] {
+            let verdict = one(into, bytes(&[], status, START + into));
+            assert_eq!(verdict.mismatches, 0, "{status}");
+        }
+        // Where the kernel's half begins, and a marker's look-alike.
+        for ip in [1 << 63, u64::MAX, context::KERNEL] {
+            let verdict = one(ip.wrapping_sub(START), bytes(&[], 4, ip));
+            assert_eq!(verdict.mismatches, 0, "{ip:#x}");
+        }
+    }
+
+    #[test]
+    fn wrong_answers_fail() {
+        let (_, id) = me();
+        let id = id.as_bytes();
+        let mut other = id.to_vec();
+        other[0] ^= 1;
+        let padded = [id, &[0]].concat();
+        let mut reserved = bytes(id, 0, PGOFF + 0x100);
+        reserved[2] = 1;
+        let mut loose = bytes(&id[..8], 0, PGOFF + 0x100);
+        loose[20] = 1;
+        let cases = [
+            ("another ID", 0x100, bytes(&other, 0, PGOFF + 0x100)),
+            ("a shorter ID", 0x100, bytes(&id[..8], 0, PGOFF + 0x100)),
+            ("another offset", 0x100, bytes(id, 0, PGOFF + 0x101)),
+            ("offset without pgoff", 0x100, bytes(id, 0, 0x100)),
+            ("outside the mapping", 0x4000, bytes(id, 0, PGOFF + 0x4000)),
+            ("below the mapping", u64::MAX, bytes(id, 0, PGOFF - 1)),
+            ("kernel half", 1 << 63, bytes(id, 0, PGOFF)),
+            ("the file has an ID", 0x100, bytes(&[], 5, START + 0x100)),
+            ("kernel status", 0x100, bytes(&[], 2, START + 0x100)),
+            ("deferred", 0x100, bytes(&[], 3, START + 0x100)),
+            ("context", 0x100, bytes(&[], 1, START + 0x100)),
+            ("unknown status", 0x100, bytes(&[], 77, START + 0x100)),
+            ("address not kept", 0x100, bytes(&[], 7, 0)),
+            ("ID beside a reason", 0x100, bytes(id, 7, START + 0x100)),
+            ("no ID though resolved", 0x100, bytes(&[], 0, START + 0x100)),
+            ("reserved bytes", 0x100, reserved),
+            ("padding", 0x100, loose),
+        ];
+        for (what, into, entry) in cases {
+            assert_eq!(one(into, entry).mismatches, 1, "{what}");
+        }
+        if padded.len() <= 20 {
+            assert_eq!(one(0x100, bytes(&padded, 0, PGOFF + 0x100)).mismatches, 1);
+        }
+    }
+
+    #[test]
+    fn anon_in_a_file_is_judged_by_what_is_known() {
+        let (path, id) = me();
+        let good = |into| bytes(id.as_bytes(), 0, PGOFF + into);
+        let anon = |into| bytes(&[], 4, START + into);
+        let map = |time| mmap(time, START, 0x4000, &path, Some(id.as_bytes()));
+        let chain = |time, into, entry: Vec<u8>| {
+            let outside = bytes(&[], 4, 0x10);
+            sample_at(time, 0x10, &outside, &[(0x10, outside.clone()), (START + into, entry)])
+        };
+        let judged = |records: &[Vec<u8>]| {
+            let verdict = judge(&capture(records)).unwrap();
+            (verdict.mismatches, verdict.line())
+        };
+        // Executing there.
+        let executing = sample_at(10, START + 8, &anon(8), &[]);
+        assert_eq!(judged(&[map(1), executing]).0, 1);
+        // It may have been unmapped.
+        assert_eq!(judged(&[map(1), chain(10, 8, anon(8))]).0, 0);
+        assert_eq!(judged(&[map(1), chain(9, 8, good(8)), chain(10, 8, anon(8))]).0, 0);
+        // It was not: the page resolves later, and no new mapping came between.
+        assert_eq!(judged(&[map(1), chain(10, 8, anon(8)), chain(11, 9, good(9))]).0, 1);
+        let again = [map(1), chain(10, 8, anon(8)), map(11), chain(12, 9, good(9))];
+        assert_eq!(judged(&again).0, 0);
+        // Another page says nothing.
+        let other = [map(1), chain(10, 8, anon(8)), chain(11, 0x1008, good(0x1008))];
+        assert_eq!(judged(&other).0, 0);
+    }
+
+    #[test]
+    fn late_records_are_forgiven_only_if_they_explain_it() {
+        let (path, id) = me();
+        let entry = |offset| bytes(id.as_bytes(), 0, offset);
+        let sample = |offset| sample_at(10, START + 8, &entry(offset), &[]);
+        let map = |time| mmap(time, START, 0x4000, &path, Some(id.as_bytes()));
+        let count = |records: &[Vec<u8>]| judge(&capture(records)).unwrap().mismatches;
+        assert_eq!(count(&[sample(PGOFF + 8), map(11)]), 0);
+        assert_eq!(count(&[sample(PGOFF + 9), map(11)]), 1);
+        assert_eq!(count(&[sample(PGOFF + 8), map(11 + IN_FLIGHT)]), 1);
+        assert_eq!(count(&[sample(PGOFF + 8)]), 1);
+    }
+
+    #[test]
+    fn anonymous_memory_and_files_without_a_note() {
+        let id = [1; 20];
+        let count = |path: &str, id_of_map: Option<&[u8]>, entry: Vec<u8>| {
+            let records =
+                [mmap(1, START, 0x1000, path, id_of_map), sample_at(10, START + 8, &entry, &[])];
+            judge(&capture(&records)).unwrap().mismatches
+        };
+        assert_eq!(count("//anon", None, bytes(&[], 4, START + 8)), 0);
+        assert_eq!(count("//anon", None, bytes(&id, 0, PGOFF + 8)), 1);
+        // Gone, but its record has the ID.
+        assert_eq!(count("/gone (deleted)", Some(&id), bytes(&id, 0, PGOFF + 8)), 0);
+        assert_eq!(count("/gone (deleted)", Some(&id), bytes(&id, 0, PGOFF)), 1);
+        assert_eq!(count("/gone (deleted)", Some(&id), bytes(&[2; 20], 0, PGOFF + 8)), 1);
+        assert_eq!(count("/gone (deleted)", None, bytes(&[], 5, START + 8)), 0);
+        // Gone without an ID: the offset can be judged.
+        assert_eq!(count("/gone (deleted)", None, bytes(&id, 0, PGOFF + 8)), 0);
+        assert_eq!(count("/gone (deleted)", None, bytes(&id, 0, PGOFF)), 1);
+    }
+
+    #[test]
+    fn chains_of_unequal_length_fail() {
+        let mut body = words(&[1, 0x10, pair(PID, PID), 10, 0, 1, context::USER]);
+        body.extend_from_slice(&bytes(&[], 4, 0x10));
+        body.extend_from_slice(&words(&[0]));
+        let verdict = judge(&capture(&[record(9, misc::USER, &body)])).unwrap();
+        assert_eq!(verdict.mismatches, 1);
+    }
+
+    #[test]
+    fn kernel_values_must_pass_through() {
+        let count = |entry: Vec<u8>| {
+            let mut body = words(&[1, 0xffff_8000_0000_0000, pair(PID, PID), 10, 0]);
+            body.extend_from_slice(&words(&[2, context::KERNEL, 0xffff_8000_0000_0000]));
+            body.extend_from_slice(&bytes(&[], 2, 0xffff_8000_0000_0000));
+            body.extend_from_slice(&words(&[2]));
+            body.extend_from_slice(&bytes(&[], 1, context::KERNEL));
+            body.extend_from_slice(&entry);
+            judge(&capture(&[record(9, misc::KERNEL, &body)])).unwrap().mismatches
+        };
+        assert_eq!(count(bytes(&[], 2, 0xffff_8000_0000_0000)), 0);
+        assert_eq!(count(bytes(&[], 2, 0xffff_8000_0000_0001)), 1);
+        assert_eq!(count(bytes(&[], 4, 0xffff_8000_0000_0000)), 1);
+        assert_eq!(count(bytes(&[3; 20], 0, 0x10)), 1);
+    }
+}
