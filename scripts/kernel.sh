@@ -15,7 +15,7 @@
 # A build directory is $CACHE/kernel-<key>/{src,out}; the key covers whatever the
 # kernel depends on. src is a hard-link copy of the pristine tree in which the
 # files of the overlay replace their links. A new key starts as a copy of the
-# last complete build, and only files that differ get a new time stamp, so that
+# last build, and only files that differ get a new time stamp, so that
 # make rebuilds no more than it must. Inside the root file system it is always
 # built as /bid/src and /bid/out. The file `complete` appears when it is built.
 
@@ -84,13 +84,14 @@ kmake() {
 		make -C /bid/src O=/bid/out LLVM=1 -j"$JOBS" "$@"
 }
 
-# The most recently used complete build that this one can start from, if any;
-# held against pruning through the file descriptor SEED_FD.
+# The most recent build that this one can start from, if any; held against
+# pruning through the file descriptor SEED_FD. It need not have succeeded: make
+# goes on from there as it would in place.
 find_seed() {
 	local marker dir
 	SEED=
 	while read -r marker; do
-		dir=${marker%/complete}
+		dir=${marker%/tried}
 		[ "$(cat "$dir/base")" = "$BASE" ] || continue
 		exec {SEED_FD}>"$LOCKS/${dir##*/}"
 		if flock -s -n "$SEED_FD" && [ -e "$marker" ]; then
@@ -98,7 +99,7 @@ find_seed() {
 			return
 		fi
 		exec {SEED_FD}>&-
-	done < <(ls -t "$CACHE"/kernel-*/complete 2>/dev/null)
+	done < <(find "$CACHE" -maxdepth 2 -path "$CACHE/kernel-*/tried" -printf '%T@ %p\n' | sort -rn | cut -d' ' -f2-)
 }
 
 # Makes DIR/src and DIR/out; whatever an interrupted run left is redone.
@@ -173,16 +174,25 @@ merge_config() {
 	kmake "$1" "$2" olddefconfig
 }
 
+update_config() { kmake "$1" "$2" olddefconfig; }
+
 # Only when the fragment or a Kconfig file changed: a new .config costs time.
 configure() {
-	local stage=$1 now missing
+	local stage=$1 now missing how
 	now=$({
 		cat "$CONFIG"
 		{ grep '/Kconfig[^/]*$' "$stage.list" || true; } | while read -r f; do cat "$stage/${f#+}"; done
 	} | sha256sum)
 	[ "$now" != "$(cat "$DIR/out/config-key" 2>/dev/null)" ] || return 0
-	fragment "$DIR/src" >"$DIR/out/fragment"
-	step "configuring the kernel" "$LOGS/kernel-config.log" merge_config "$DIR/src" "$DIR/out"
+	how=merge_config
+	fragment "$DIR/src" >"$DIR/out/fragment.new"
+	# Where only a Kconfig file changed, the options are those of before.
+	if cmp -s "$DIR/out/fragment" "$DIR/out/fragment.new" && [ -e "$DIR/out/config-key" ]; then
+		how=update_config
+	fi
+	rm -f "$DIR/out/config-key"
+	mv "$DIR/out/fragment.new" "$DIR/out/fragment"
+	step "configuring the kernel" "$LOGS/kernel-${DIR##*-}-config.log" "$how" "$DIR/src" "$DIR/out"
 	missing=$(missing_options "$DIR/out/fragment" "$DIR/out/.config")
 	[ -z "$missing" ] || die "these lines of config/guest.config did not make it into the .config:
 $(sed 's/^/  /' <<<"$missing")"
@@ -214,6 +224,7 @@ build_here() {
 	start_dir
 	sync_src "$scratch/stage"
 	configure "$scratch/stage"
+	touch "$DIR/tried"
 	title="building the kernel"
 	[ ! -f "$DIR/out/arch/x86/boot/bzImage" ] || title="rebuilding the kernel"
 	step "$title" "$LOGS/kernel-${DIR##*-}.log" kmake "$DIR/src" "$DIR/out" bzImage headers
@@ -222,10 +233,9 @@ build_here() {
 
 build() {
 	need_dir
-	if [ ! -e "$DIR/complete" ]; then
-		locked "${DIR##*/}" build_here
-	fi
-	touch "$DIR" "$DIR/complete"
+	# One at a time: the next one starts from what this one has built.
+	[ -e "$DIR/complete" ] || locked kernel-build locked "${DIR##*/}" build_here
+	touch "$DIR" "$DIR/tried" "$DIR/complete"
 	prune
 	echo "$DIR"
 }
