@@ -7,6 +7,7 @@
 //! others write to the same.
 
 use std::io;
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -80,15 +81,15 @@ pub struct Config<'a> {
 pub struct Session {
     events: Vec<(usize, Event)>,
     rings: Vec<Ring>,
-    /// Index into `events` of each ring's owner.
-    owners: Vec<usize>,
+    /// For each event, whether its task and the children that inherited it have ended.
+    ended: Vec<bool>,
 }
 
 impl Session {
     /// Opens every event on every pair of task and CPU. Tasks that end meanwhile are passed
     /// over if others remain.
     pub fn open(config: &Config<'_>) -> Result<Self, OpenError> {
-        let mut session = Self { events: Vec::new(), rings: Vec::new(), owners: Vec::new() };
+        let mut session = Self { events: Vec::new(), rings: Vec::new(), ended: Vec::new() };
         let mut gone = None;
         for &cpu in config.cpus {
             let mut owner = None;
@@ -107,11 +108,11 @@ impl Session {
                         None => {
                             session.rings.push(map(&event, config.pages)?);
                             owner = Some(session.events.len());
-                            session.owners.push(session.events.len());
                         }
                         Some(at) => session.share(&event, at)?,
                     }
                     session.events.push((index, event));
+                    session.ended.push(false);
                 }
             }
         }
@@ -170,16 +171,13 @@ impl Session {
         Ok(sum)
     }
 
-    /// Sleeps until a buffer has filled to its watermark, `also` is readable or `timeout` is
-    /// over. Returns false once every watched task has ended.
-    pub fn wait(
-        &self,
-        also: Option<&impl std::os::fd::AsFd>,
-        timeout: Duration,
-    ) -> io::Result<bool> {
-        let owners = self.owners.iter().filter_map(|&at| self.events.get(at));
-        let mut fds: Vec<_> = owners.map(|(_, event)| PollFd::new(event, PollFlags::IN)).collect();
-        let rings = fds.len();
+    /// Sleeps until a buffer has filled to its watermark, a task has ended, `also` is readable
+    /// or `timeout` is over. Returns false once every watched task has ended.
+    pub fn wait(&mut self, also: Option<&impl AsFd>, timeout: Duration) -> io::Result<bool> {
+        let watched = self.events.iter().zip(&self.ended).filter(|(_, ended)| !**ended);
+        let mut fds: Vec<_> =
+            watched.map(|((_, event), _)| PollFd::new(event, PollFlags::IN)).collect();
+        let watched = fds.len();
         fds.extend(also.map(|fd| PollFd::new(fd, PollFlags::IN)));
         let timeout = rustix::event::Timespec {
             tv_sec: timeout.as_secs() as _,
@@ -189,8 +187,12 @@ impl Session {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
-        let ended = fds.iter().take(rings).all(|fd| fd.revents().contains(PollFlags::HUP));
-        Ok(!ended)
+        // An event whose task has ended would end every later sleep at once.
+        let hung_up = fds.iter().take(watched).map(|fd| fd.revents().contains(PollFlags::HUP));
+        let hung_up: Vec<_> = hung_up.collect();
+        let open = self.ended.iter_mut().filter(|ended| !**ended);
+        open.zip(hung_up).for_each(|(ended, hung_up)| *ended = hung_up);
+        Ok(self.ended.iter().any(|ended| !ended))
     }
 
     /// Hands what is in each buffer to `take`, with the index of the buffer and the bytes as

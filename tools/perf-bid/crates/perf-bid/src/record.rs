@@ -91,6 +91,7 @@ pub fn run(args: &cli::Record) -> Result<ExitCode> {
         scan: Scan::new(first, first_id, !on_exec),
         pass: Vec::new(),
         names: Vec::new(),
+        warned: false,
     };
     if !on_exec {
         session.enable().context("cannot start the events")?;
@@ -238,6 +239,8 @@ struct Recording {
     pass: Vec<u8>,
     /// COMM records that belong before it.
     names: Vec<u8>,
+    /// A record that cannot be read has been reported.
+    warned: bool,
 }
 
 impl Recording {
@@ -288,9 +291,13 @@ impl Recording {
         if bytes == 0 {
             return Ok(0);
         }
-        self.scan
-            .take(&self.pass, &mut self.names)
-            .context("the kernel wrote a record this version cannot read")?;
+        if let Err(error) = self.scan.take(&self.pass, &mut self.names)
+            && !self.warned
+        {
+            // The records are kept all the same; another version may read them.
+            eprintln!("perf-bid record: the kernel wrote a record that cannot be read: {error}");
+            self.warned = true;
+        }
         self.writer.write(&self.names)?;
         self.writer.write(&self.pass)?;
         self.writer.write(&finished_round())?;

@@ -112,7 +112,8 @@ fn list(c: &mut Cursor<'_>, field: &str) -> Result<Vec<String>, Malformed> {
 impl BuildIdRow {
     fn put(&self, out: &mut Vec<u8>) {
         // The header's size is a u16; paths are at most PATH_MAX long, so this cuts nothing.
-        let path = self.path.get(..4095).unwrap_or(&self.path).as_bytes();
+        let path = self.path.as_bytes();
+        let path = path.get(..4095).unwrap_or(path);
         let size = (BUILD_ID_ROW + path.len() + 1).next_multiple_of(8);
         let id = self.build_id.as_bytes();
         out.extend_from_slice(&record_type::HEADER_BUILD_ID.to_ne_bytes());
