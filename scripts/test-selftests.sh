@@ -33,5 +33,13 @@ run() {
 	fi
 }
 
+# The sample program prints where it was: build IDs, each 40 digits here.
+sample_program() {
+	cp "$kernel/out/samples/perf_events/build_id_offset" "$share/sample" &&
+		"$TOP/scripts/boot.sh" --quiet --kernel "$kernel" --share "$share" -- ./sample >"$share/said" &&
+		cat "$share/said" && grep -qE '^[0-9a-f]{40} 0x[0-9a-f]+$' "$share/said"
+}
+
 run plain plain 1500
 run vng vng 600 -t perf_events:bid_open -t perf_events:bid_selfcheck
+check "the sample program" sample_program
