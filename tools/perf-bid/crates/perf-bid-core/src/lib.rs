@@ -8,8 +8,8 @@
 //! - [`sys`], [`ring`], [`session`], [`event`], [`workload`]: opening events, reading their
 //!   ring buffers, and starting the command they watch;
 //! - [`data`], [`stream`]: perf.data files, read and written, and put in order;
-//! - [`elf`], [`store`], [`symbols`], [`functions`]: from a build ID to a file, from there to a
-//!   symbol.
+//! - [`elf`], [`store`], [`symbols`], [`functions`], [`plt`]: from a build ID to a file, from
+//!   there to a symbol.
 //!
 //! It trusts nothing it reads: lengths and offsets are checked, and errors carry the byte
 //! offset at which the input stops making sense.
@@ -21,6 +21,7 @@ pub mod data;
 pub mod elf;
 pub mod event;
 pub mod functions;
+pub mod plt;
 pub mod record;
 pub mod ring;
 pub mod session;

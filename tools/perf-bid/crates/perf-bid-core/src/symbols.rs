@@ -20,6 +20,7 @@ use blazesym::symbolize::source::Source;
 
 use crate::abi::BuildId;
 use crate::functions::Functions;
+use crate::plt::Plt;
 use crate::store::Binary;
 use crate::store::Store;
 use crate::store::map_file;
@@ -106,7 +107,7 @@ impl Symbols {
             open = left;
         }
         if let (Some(original), false) = (&binary.original, open.is_empty()) {
-            function_starts(&original.path, &open, offsets, &mut found);
+            without_symbols(&original.path, &open, offsets, &mut found);
         }
         found
     }
@@ -132,18 +133,21 @@ impl Symbols {
     }
 }
 
-/// Fills in where the functions begin that have no symbol.
-fn function_starts(path: &Path, open: &[(usize, u64)], offsets: &[u64], found: &mut [Lookup]) {
+/// Fills in what has no symbol: stubs of the linkage table, and where functions begin.
+fn without_symbols(path: &Path, open: &[(usize, u64)], offsets: &[u64], found: &mut [Lookup]) {
     let Ok(map) = map_file(path) else { return };
-    let Some(functions) = Functions::parse(&map) else {
-        return;
-    };
+    let plt = Plt::parse(&map);
+    let functions = Functions::parse(&map);
     for &(at, address) in open {
-        let start = functions.start_of(address);
-        let into = start.and_then(|start| address.checked_sub(start));
-        let offset = offsets.get(at).zip(into).and_then(|(offset, into)| offset.checked_sub(into));
-        if let (Some(offset), Some(slot)) = (offset, found.get_mut(at)) {
-            *slot = Lookup::Function(offset);
+        let stub = plt.as_ref().and_then(|plt| plt.name_at(address));
+        let stub = stub.map(|name| Lookup::Symbol(Symbol { name, offset: 0 }));
+        let start = || {
+            let start = functions.as_ref()?.start_of(address)?;
+            let into = address.checked_sub(start)?;
+            Some(Lookup::Function(offsets.get(at)?.checked_sub(into)?))
+        };
+        if let (Some(lookup), Some(slot)) = (stub.or_else(start), found.get_mut(at)) {
+            *slot = lookup;
         }
     }
 }

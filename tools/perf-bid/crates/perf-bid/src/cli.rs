@@ -136,7 +136,7 @@ pub struct Report {
 pub enum SortKey {
     /// Name of the thread
     Comm,
-    /// File, or [kernel], [vdso], [anon] and so on
+    /// Path of the file, or what there is instead of one
     Dso,
     /// Function
     #[value(alias = "sym")]
