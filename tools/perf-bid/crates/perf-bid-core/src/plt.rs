@@ -47,10 +47,11 @@ impl<'a> Plt<'a> {
             return None;
         }
         let symbols = file.dynamic_symbol_table()?;
-        // IRELATIVE relocations name no symbol, but the address of the function that chooses.
+        // IRELATIVE relocations name no symbol, but the address of the function that chooses,
+        // which has the name of what it chooses.
         let choosers: HashMap<_, _> = symbols
             .symbols()
-            .filter(|symbol| symbol.is_definition())
+            .filter(|symbol| !symbol.is_undefined() && symbol.address() != 0)
             .filter_map(|symbol| Some((symbol.address(), symbol.name().ok()?)))
             .collect();
         let mut slots = HashMap::new();
@@ -117,6 +118,22 @@ mod tests {
         for len in (0..data.len().min(1 << 16)).step_by(997) {
             let _ = Plt::parse(&data[..len]);
         }
+    }
+
+    /// The C library calls its own string functions through slots without a symbol.
+    #[test]
+    #[cfg(all(target_arch = "x86_64", target_env = "gnu"))]
+    fn stubs_of_the_c_library() {
+        let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
+        let libc = maps.lines().find_map(|line| line.find("/libc.so").map(|_| line)).unwrap();
+        let data = std::fs::read(&libc[libc.find('/').unwrap()..]).unwrap();
+        let plt = Plt::parse(&data).unwrap();
+        let stubs = plt.sections.iter().flat_map(|(start, code)| {
+            let addresses = (*start..*start + code.len() as u64).step_by(16);
+            addresses.filter_map(|address| plt.name_at(address))
+        });
+        let names: Vec<_> = stubs.collect();
+        assert!(names.iter().any(|name| name == "strlen@plt"), "{names:?}");
     }
 
     #[test]
