@@ -77,18 +77,19 @@ impl Scan {
 
     /// Looks over whole records. Appends to `names` the COMM records to write before them.
     pub fn take(&mut self, records: &[u8], names: &mut Vec<u8>) -> Result<(), Malformed> {
-        let (mut rest, mut offset) = (records, 0);
-        while let Some((raw, after)) = RawRecord::split(rest, offset)? {
-            offset += (rest.len() - after.len()) as u64;
-            rest = after;
-            match self.format.decode(&raw)? {
+        // Names are written before the records, and must not be younger than any of them:
+        // what comes from the buffer of one CPU can be older than what came from another's.
+        let oldest = each(records).filter_map(|raw| self.format.time(&raw.ok()?)).min();
+        let oldest = oldest.unwrap_or(0);
+        for raw in each(records) {
+            match self.format.decode(&raw?)? {
                 Record::Sample(sample) => {
                     self.samples += 1;
                     let (pid, tid) = (sample.pid.unwrap_or(0), sample.tid.unwrap_or(0));
                     let time = sample.time.unwrap_or(0);
                     let (first, last) = self.times.unwrap_or((time, time));
                     self.times = Some((first.min(time), last.max(time)));
-                    self.name(pid, tid, time, names);
+                    self.name(pid, tid, oldest, names);
                     let entries =
                         sample.bid.into_iter().chain(sample.bid_callchain.into_iter().flatten());
                     entries.for_each(|entry| self.hit(entry, pid));
@@ -176,6 +177,22 @@ impl Scan {
     }
 }
 
+/// The records in a run of whole records.
+fn each(records: &[u8]) -> impl Iterator<Item = Result<RawRecord<'_>, Malformed>> {
+    let (mut rest, mut offset) = (records, 0);
+    std::iter::from_fn(move || match RawRecord::split(rest, offset) {
+        Ok(found) => found.map(|(raw, after)| {
+            offset += (rest.len() - after.len()) as u64;
+            rest = after;
+            Ok(raw)
+        }),
+        Err(error) => {
+            rest = &[];
+            Some(Err(error))
+        }
+    })
+}
+
 fn display(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
@@ -189,3 +206,43 @@ pub const SAMPLE_TYPE: u64 = sample::IDENTIFIER
     | sample::CPU
     | sample::PERIOD
     | sample::BUILD_ID_OFFSET;
+
+#[cfg(test)]
+mod tests {
+    use perf_bid_core::abi::flag;
+    use perf_bid_core::abi::record_type;
+
+    use super::*;
+
+    fn sample_at(time: u64, pid: u32) -> Vec<u8> {
+        let pid = pid.to_ne_bytes();
+        let mut body = [7u64.to_ne_bytes(), 0x10u64.to_ne_bytes()].concat();
+        body.extend([pid, pid].concat());
+        body.extend(
+            [time.to_ne_bytes(), [0; 8], 1u64.to_ne_bytes(), [0, 4, 0, 0, 0, 0, 0, 0]].concat(),
+        );
+        body.extend([0; 24]);
+        let mut out = record_type::SAMPLE.to_ne_bytes().to_vec();
+        out.extend([misc::USER.to_ne_bytes(), (8 + body.len() as u16).to_ne_bytes()].concat());
+        out.extend(body);
+        out
+    }
+
+    #[test]
+    fn names_are_older_than_every_sample_of_their_pass() {
+        let attr = Attr { sample_type: SAMPLE_TYPE, flags: flag::SAMPLE_ID_ALL, ..Attr::default() };
+        let mut scan = Scan::new(&attr, 7, true);
+        let me = std::process::id();
+        let records = [sample_at(20, me), sample_at(10, me)].concat();
+        let mut names = Vec::new();
+        scan.take(&records, &mut names).unwrap();
+        let (raw, rest) = RawRecord::split(&names, 0).unwrap().unwrap();
+        assert!(rest.is_empty(), "one name for one thread");
+        let Record::Comm(comm) = Format::from(&attr).decode(&raw).unwrap() else {
+            panic!("not a name");
+        };
+        assert_eq!((comm.pid, comm.id.time, comm.id.id), (me, Some(10), Some(7)));
+        assert_eq!((scan.samples, scan.times), (2, Some((10, 20))));
+        assert!(scan.take(&records[..50], &mut names).is_err());
+    }
+}
