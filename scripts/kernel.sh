@@ -212,15 +212,16 @@ prune() {
 }
 
 build_here() {
-	local scratch title was
-	[ ! -e "$DIR/complete" ] || return 0
+	local scratch title was=$DIR
+	# The overlay may have changed while this waited; `build` then goes on from there.
+	need_dir
+	[ "$DIR" = "$was" ] && [ ! -e "$DIR/complete" ] || return 0
 	scratch=$(mktemp -d)
 	# shellcheck disable=SC2064
 	trap "rm -rf -- '$scratch'" EXIT
 	stage "$SOURCE" "$SERIES" "$scratch/stage"
-	was=$DIR
 	need_dir
-	[ "$DIR" = "$was" ] || die "the overlay changed while it was read; run it again"
+	[ "$DIR" = "$was" ] || return 0
 	start_dir
 	sync_src "$scratch/stage"
 	configure "$scratch/stage"
@@ -234,7 +235,9 @@ build_here() {
 build() {
 	need_dir
 	# One at a time: the next one starts from what this one has built.
-	[ -e "$DIR/complete" ] || locked kernel-build locked "${DIR##*/}" build_here
+	while [ ! -e "$DIR/complete" ]; do
+		locked kernel-build locked "${DIR##*/}" build_here
+	done
 	touch "$DIR" "$DIR/tried" "$DIR/complete"
 	prune
 	echo "$DIR"
