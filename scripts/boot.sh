@@ -147,7 +147,7 @@ vng_command() {
 	[ "$accel" != tcg ] || options+=(--disable-kvm "--qemu-opts=-cpu max,la57=off")
 	[ -z "$share" ] || options+=(--rwdir=/mnt/host)
 	[ "$interactive" = 1 ] ||
-		options+=(-- '. /bid/control/env; cd "$DIR" && bash /bid/control/command 2>&1 </dev/null; echo $? >/bid/control/rc; sync')
+		options+=(-- '. /bid/control/env; ln -sf /proc/self/fd/1 /dev/stdout; cd "$DIR" && { bash /bid/control/command 2>&1 </dev/null; echo $? >/bid/control/rc; } | cat; sync')
 	COMMAND=("$TOP/scripts/enter.sh" "${binds[@]}" -- vng "${options[@]}")
 }
 

@@ -255,13 +255,13 @@ copy_out() {
 # of build directory DIR, with options disabled; in the pristine source, without
 # the overlay, if NAME is stock. Prints the directory.
 variant() {
-	local dir=$1 name=$2 log=$3 src=$1/src out=$1/out-$2 options=()
+	local dir=$1 which=$2 log=$3 src=$1/src out=$1/out-$2 options=()
 	shift 3
 	while [ "${1:-}" = -d ]; do
 		options+=(-d "$2")
 		shift 2
 	done
-	if [ "$name" = stock ]; then
+	if [ "$which" = stock ]; then
 		# The same for every overlay.
 		src=$CACHE/$(cut -d' ' -f1 "$dir/base")
 		out=$CACHE/stock-$({ cat "$dir/base" && key "$CONFIG"; } | sha256sum | cut -c1-16)
@@ -274,10 +274,10 @@ variant_here() {
 	[ -d "$out" ] || copy_out "$dir/out" "$out"
 	if [ ! -e "$out/configured" ]; then
 		[ ${#options[@]} -eq 0 ] || "$src/scripts/config" --file "$out/.config" "${options[@]}"
-		step "configuring the kernel ($name)" "$log" kmake "$src" "$out" olddefconfig
+		step "configuring the kernel ($which)" "$log" kmake "$src" "$out" olddefconfig
 		touch "$out/configured"
 	fi
-	step "building the kernel ($name)" "$log" kmake "$src" "$out" "$@"
+	step "building the kernel ($which)" "$log" kmake "$src" "$out" "$@"
 }
 
 # What a builder's own machine lacks, a line each.
