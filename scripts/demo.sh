@@ -20,7 +20,7 @@ cd /tmp
 printf 'kernel: Linux %s\n' "$(uname -r)"
 zcat /proc/config.gz | grep '^CONFIG_PERF_BUILD_ID_OFFSET='
 echo
-/mnt/host/bin/perf-bid record -q -g -F 499 -o perf.data -- /mnt/host/bin/workload 4 >workload.out
+/mnt/host/bin/perf-bid record -q -g -F 499 -o perf.data -- bash /mnt/host/bin/workload 4 >workload.out
 /mnt/host/bin/perf-bid report -i perf.data --sort comm,dso,buildid,symbol --limit 30 \
 	--flamegraph flamegraph.svg
 /mnt/host/bin/perf-bid report -i perf.data --totals >totals

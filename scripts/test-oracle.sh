@@ -26,5 +26,5 @@ oracle() {
 	sed -n '/^ *[0-9]* *samples$/,$p' "$LOG" >&2
 }
 
-oracle "real programs" --min-resolved 99 --min-samples 2000 --min-dsos 20 -- /mnt/host/workload 8
-oracle "two events at once" --events 2 --min-samples 1000 -- /mnt/host/workload 1
+oracle "real programs" --min-resolved 99 --min-samples 2000 --min-dsos 20 -- bash /mnt/host/workload 8
+oracle "two events at once" --events 2 --min-samples 1000 -- bash /mnt/host/workload 1
