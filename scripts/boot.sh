@@ -56,6 +56,7 @@ control=$(mktemp -d)
 trap 'rm -rf -- "$control" "$control.pipe"' EXIT
 log=${log:-$LOGS/guest-$(date +%H%M%S)-$$.log}
 : >"$log"
+find "$LOGS" -name 'guest-*.log' -mtime +3 -delete
 
 kernel_release() { cat "$kernel/out/include/config/kernel.release"; }
 tell() { [ -n "$quiet" ] || say "$@"; }

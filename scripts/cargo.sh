@@ -25,7 +25,10 @@ for old in "$CACHE"/cargo-*/checkout; do
 done
 mkdir -p "$dir/target" "$CACHE/cargo-home"
 echo "$TOP" >"$dir/checkout"
+# Where crates come from is as on this machine.
+settings=() config=${CARGO_HOME:-${HOME:-/root}/.cargo}/config.toml
+[ ! -f "$config" ] || settings=(-r "$config:/bid/cargo-home/config.toml")
 exec "$TOP/scripts/enter.sh" -r "$TOP/tools/perf-bid:/bid/perf-bid" -b "$CACHE/cargo-home:/bid/cargo-home" \
-	-b "$dir/target:/bid/target" -C /bid/perf-bid \
+	-b "$dir/target:/bid/target" "${settings[@]}" -C /bid/perf-bid \
 	-e CARGO_HOME=/bid/cargo-home -e CARGO_TARGET_DIR=/bid/target -e CARGO_TERM_COLOR=never -- \
 	cargo "$@"

@@ -45,6 +45,7 @@ unpack() { tar -C "$2" --strip-components=1 -xf "$1"; }
 
 make_source() {
 	unpack_into() { step "unpacking ${1##*/}" "$LOGS/source.log" unpack "$1" "$2"; }
+	need xz xz-utils
 	build_dir "$SOURCE" unpack_into "$1"
 }
 

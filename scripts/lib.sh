@@ -8,7 +8,8 @@ set -euo pipefail
 
 TOP=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 CACHE=${BID_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/perf-build-id-offset}
-LOGS=$CACHE/logs
+# Each checkout has logs of its own: some are read again.
+LOGS=$CACHE/logs/${TOP##*/}-$(printf '%s' "$TOP" | sha256sum | cut -c1-8)
 LOCKS=$CACHE/locks
 JOBS=${JOBS:-$(nproc)}
 mkdir -p "$LOGS" "$LOCKS"

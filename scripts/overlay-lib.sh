@@ -65,6 +65,7 @@ touched_files() {
 # with a leading '+'.
 stage() {
 	local source=$1 series=$2 out=$3 patches=() p f log
+	need patch patch
 	mapfile -t patches < <(overlay_patches "$series")
 	mkdir -p "$out"
 	: >"$out.list"
