@@ -16,6 +16,7 @@
 struct perf_event;
 struct perf_output_handle;
 struct perf_sample_data;
+struct pt_regs;
 
 #ifdef CONFIG_PERF_BUILD_ID_OFFSET
 
@@ -40,11 +41,12 @@ int perf_build_id_offset_get(struct perf_event *event);
 void perf_build_id_offset_put(struct perf_event *event);
 
 /*
- * Makes room for the new fields in a sample; ->ip and ->callchain are there.
- * Runs before the fields that take what room is left. Any context.
+ * Makes room for the new fields in a sample, and requests the deferred callchain
+ * where one is wanted; ->ip and ->callchain are there. Runs before the fields
+ * that take what room is left. Any context.
  */
 void perf_build_id_offset_prepare(struct perf_sample_data *data,
-				  struct perf_event *event);
+				  struct perf_event *event, struct pt_regs *regs);
 
 /* What the fields after PERF_SAMPLE_STACK_USER need at least. Any context. */
 u16 perf_build_id_offset_pending(struct perf_sample_data *data,
@@ -55,6 +57,13 @@ void perf_build_id_offset_output(struct perf_output_handle *handle,
 				 struct perf_event_header *header,
 				 struct perf_sample_data *data,
 				 struct perf_event *event);
+
+/*
+ * The perf core's part: calls @output for every event that gets side-band
+ * records from the current task, with preemption disabled.
+ */
+void perf_iterate_side_band(void (*output)(struct perf_event *event, void *data),
+			    void *data);
 
 static __always_inline bool perf_build_id_offset_wanted(u64 sample_type)
 {
@@ -91,7 +100,8 @@ static inline int perf_build_id_offset_get(struct perf_event *event)
 static inline void perf_build_id_offset_put(struct perf_event *event) {}
 
 static inline void perf_build_id_offset_prepare(struct perf_sample_data *data,
-						struct perf_event *event) {}
+						struct perf_event *event,
+						struct pt_regs *regs) {}
 
 static inline u16 perf_build_id_offset_pending(struct perf_sample_data *data,
 					       struct perf_event *event)

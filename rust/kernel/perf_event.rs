@@ -17,6 +17,7 @@
 //! C header: [`include/linux/perf_event.h`](srctree/include/linux/perf_event.h)
 
 use core::marker::PhantomData;
+use core::mem::MaybeUninit;
 use core::ops::BitOr;
 
 use zerocopy::Immutable;
@@ -25,6 +26,8 @@ use crate::bindings;
 use crate::prelude::*;
 use crate::types::NotThreadSafe;
 use crate::types::Opaque;
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET)]
+use crate::unwind::Cookie;
 
 mod context_buffers;
 pub use self::context_buffers::Claim;
@@ -105,6 +108,18 @@ impl PerfEvent {
         SampleType(self.attr().sample_type)
     }
 
+    /// `attr.defer_callchain`
+    #[inline]
+    pub fn defer_callchain(&self) -> bool {
+        self.attr().defer_callchain() != 0
+    }
+
+    /// `attr.defer_output`
+    #[inline]
+    pub fn defer_output(&self) -> bool {
+        self.attr().defer_output() != 0
+    }
+
     /// How many registers `PERF_SAMPLE_REGS_INTR` samples.
     #[inline]
     pub fn regs_intr_count(&self) -> u32 {
@@ -122,6 +137,115 @@ impl PerfEvent {
         // SAFETY: Reading the current task's pointer is always possible.
         !owner.is_null() && owner != unsafe { bindings::get_current() }
     }
+
+    /// The size of the `struct sample_id` that a record other than a sample ends with.
+    #[inline]
+    pub fn sample_id_size(&self) -> u32 {
+        if self.attr().sample_id_all() == 0 {
+            return 0;
+        }
+        // SAFETY: By the type invariant. It does not change once the event is active.
+        u32::from(unsafe { (*self.0.get()).id_header_size })
+    }
+
+    /// Writes a record of `kind` to the event's buffer, with what `put` writes, which must be
+    /// `size` bytes, as its body, and the `struct sample_id` of the event.
+    ///
+    /// It is lost, and the buffer counts it, when there is no room. Can be called in any context.
+    pub fn output_record(&self, kind: RecordType, size: u32, put: impl FnOnce(&mut OutputHandle)) {
+        const HEADER_SIZE: u32 = size_of::<bindings::perf_event_header>() as u32;
+
+        let Ok(size) = u16::try_from(HEADER_SIZE.saturating_add(size)) else {
+            return;
+        };
+        let mut header = bindings::perf_event_header::default();
+        let mut handle = MaybeUninit::<bindings::perf_output_handle>::uninit();
+        let mut data = MaybeUninit::<bindings::perf_sample_data>::uninit();
+        let event = self.0.get();
+
+        // SAFETY: By the type invariant; the functions fill in as much of `data` and `handle` as
+        // those that come after them look at.
+        unsafe {
+            bindings::perf_event_header__init(
+                &raw mut header,
+                data.as_mut_ptr(),
+                kind.type_,
+                kind.misc,
+                size,
+                event,
+            );
+            if bindings::perf_output_begin(
+                handle.as_mut_ptr(),
+                data.as_mut_ptr(),
+                event,
+                header.size.into(),
+            ) != 0
+            {
+                return;
+            }
+            bindings::perf_output_copy(
+                handle.as_mut_ptr(),
+                (&raw const header).cast(),
+                HEADER_SIZE,
+            );
+        }
+
+        // SAFETY: `perf_output_begin()` has succeeded, and `perf_output_end()` comes below.
+        put(unsafe { OutputHandle::from_raw(handle.as_mut_ptr()) });
+
+        // SAFETY: As above.
+        unsafe {
+            bindings::perf_event__output_id_sample(event, handle.as_mut_ptr(), data.as_mut_ptr());
+            bindings::perf_output_end(handle.as_mut_ptr());
+        }
+    }
+}
+
+/// What kind of record one is that is not a sample.
+#[derive(Clone, Copy)]
+pub struct RecordType {
+    type_: u32,
+    misc: u16,
+}
+
+impl RecordType {
+    /// `PERF_RECORD_CALLCHAIN_DEFERRED` with `PERF_RECORD_MISC_CALLCHAIN_BUILD_ID`
+    pub const CALLCHAIN_DEFERRED_BUILD_ID: Self = Self {
+        type_: bindings::perf_event_type_PERF_RECORD_CALLCHAIN_DEFERRED,
+        misc: (bindings::PERF_RECORD_MISC_USER | bindings::PERF_RECORD_MISC_CALLCHAIN_BUILD_ID)
+            as u16,
+    };
+}
+
+/// Calls `each` with every event that is to get side-band records from the current task: the
+/// CPU-wide events of this CPU, and the events of the task.
+///
+/// Preemption is disabled meanwhile, and the RCU read lock held.
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET)]
+pub fn for_each_side_band<F: FnMut(&PerfEvent)>(mut each: F) {
+    /// # Safety
+    ///
+    /// `event` must be an active event, and `data` point to an `F` that nobody else uses.
+    unsafe extern "C" fn call<F: FnMut(&PerfEvent)>(
+        event: *mut bindings::perf_event,
+        data: *mut c_void,
+    ) {
+        // SAFETY: By the safety requirement.
+        let (event, each) = unsafe { (PerfEvent::from_raw(event), &mut *data.cast::<F>()) };
+
+        each(event);
+    }
+
+    // SAFETY: `call::<F>` is called with active events and `each`, in this call.
+    unsafe { bindings::perf_iterate_side_band(Some(call::<F>), (&raw mut each).cast()) };
+}
+
+/// Whether the current task has a user mode of its own, as opposed to a kernel thread or a worker
+/// that a user process has in the kernel.
+#[inline]
+pub fn current_is_user_task() -> bool {
+    // SAFETY: The current task is valid.
+    unsafe { bindings::is_user_task(bindings::get_current()) }
 }
 
 /// What has been found out for one sample.
@@ -231,6 +355,23 @@ impl SampleData {
     #[inline]
     pub fn build_id_count(&self) -> u16 {
         self.raw().build_id_nr
+    }
+
+    /// The cookie of the record that the user part of this sample follows in.
+    #[cfg(CONFIG_PERF_BUILD_ID_OFFSET)]
+    #[inline]
+    pub fn cookie(&self) -> Option<u64> {
+        match self.raw().build_id_cookie {
+            0 => None,
+            cookie => Some(cookie),
+        }
+    }
+
+    /// Sets whether, and in which record, the user part of this sample follows.
+    #[cfg(CONFIG_PERF_BUILD_ID_OFFSET)]
+    #[inline]
+    pub fn set_cookie(&mut self, cookie: Option<Cookie>) {
+        self.raw_mut().build_id_cookie = cookie.map_or(0, Cookie::get);
     }
 
     /// Sets how many callchain entries the record has room for.

@@ -11,6 +11,8 @@ use kernel::perf_event::ContextBuffers;
 use kernel::perf_event::PerfEvent;
 use kernel::perf_event::SampleType;
 use kernel::prelude::*;
+use kernel::sync::atomic::Atomic;
+use kernel::sync::atomic::Relaxed;
 use kernel::sync::global_lock;
 
 use crate::hooks;
@@ -23,6 +25,23 @@ pub(crate) static BUFFERS: ContextBuffers<Frame> = ContextBuffers::new();
 struct Counts {
     nr_build_id_offset_events: usize,
     nr_callchain_build_id_offset_events: usize,
+}
+
+/// The events that [want](wants_deferred_output) a deferred callchain.
+static NR_DEFERRED_OUTPUT_EVENTS: Atomic<i32> = Atomic::new(0);
+
+/// Whether there is an event that wants a deferred callchain.
+pub(crate) fn any_deferred_output() -> bool {
+    NR_DEFERRED_OUTPUT_EVENTS.load(Relaxed) > 0
+}
+
+/// Whether `event` is to get a deferred callchain with build IDs.
+pub(crate) fn wants_deferred_output(event: &PerfEvent) -> bool {
+    let fields = event.sample_type();
+
+    event.defer_output()
+        && (fields.contains(SampleType::BUILD_ID_OFFSET)
+            || fields.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET))
 }
 
 global_lock! {
@@ -68,6 +87,9 @@ fn count(event: &PerfEvent) -> Result {
     if sample_type.contains(SampleType::BUILD_ID_OFFSET) {
         counts.nr_build_id_offset_events = counts.nr_build_id_offset_events.saturating_add(1);
     }
+    if wants_deferred_output(event) {
+        NR_DEFERRED_OUTPUT_EVENTS.add(1, Relaxed);
+    }
     Ok(())
 }
 
@@ -89,6 +111,9 @@ pub(crate) fn put(event: &PerfEvent) {
     }
     if sample_type.contains(SampleType::BUILD_ID_OFFSET) {
         counts.nr_build_id_offset_events = counts.nr_build_id_offset_events.saturating_sub(1);
+    }
+    if wants_deferred_output(event) {
+        NR_DEFERRED_OUTPUT_EVENTS.add(-1, Relaxed);
     }
 }
 

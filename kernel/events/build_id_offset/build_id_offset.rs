@@ -16,6 +16,7 @@
 //! | [`chain`] | which entries of a callchain are user addresses | any, pure |
 //! | [`entry`] | an entry and its statuses | any, pure |
 //! | [`immediate`] | resolving and writing while the sample is taken | any |
+//! | [`deferred`] | resolving before the return to user mode | task, may fault |
 //!
 //! *Any* includes NMI: no allocation, no lock, no sleep, and no operation that could panic.
 //!
@@ -23,8 +24,12 @@
 //! depends on how many entries it has and not on what becomes of them, and nothing has to be kept
 //! between the two, where a BPF program may run and take samples of its own.
 
+/// What the kernel's messages from here begin with.
+const __LOG_PREFIX: &[u8] = b"perf_build_id_offset\0";
+
 mod account;
 mod chain;
+mod deferred;
 mod entry;
 pub mod hooks;
 mod immediate;

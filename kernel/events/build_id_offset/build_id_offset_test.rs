@@ -186,6 +186,26 @@ mod room_tests {
     }
 
     #[test]
+    fn clamps_a_deferred_callchain() {
+        // No identity, and all of it.
+        for sample_id in [0, 48] {
+            for nr in [0, 1, 507, 2046, 2047, u64::MAX] {
+                let room = Room::find_deferred(sample_id, nr);
+                // The header, the cookie, `nr` and the entries, the identity.
+                let total = 8 + 8 + room.size + sample_id;
+
+                assert_eq!(room.size, 8 + u32::from(room.count) * ENTRY_SIZE);
+                assert_eq!(
+                    u64::from(room.count),
+                    nr.min(u64::from(ENTRIES_MAX)).min(2046)
+                );
+                assert!(total <= RECORD_SIZE_MAX);
+                assert_eq!(room.excess, 0);
+            }
+        }
+    }
+
+    #[test]
     fn saturates() {
         let room = Room::find(u32::MAX, u32::MAX, true, Some(u64::MAX));
         assert_eq!(room.count, 0);

@@ -26,6 +26,7 @@ pub(crate) enum Status {
     Fault = bindings::perf_build_id_offset_status_PERF_BUILD_ID_OFFSET_FAULT as u8,
     Busy = bindings::perf_build_id_offset_status_PERF_BUILD_ID_OFFSET_BUSY as u8,
     NoMm = bindings::perf_build_id_offset_status_PERF_BUILD_ID_OFFSET_NO_MM as u8,
+    NoMemory = bindings::perf_build_id_offset_status_PERF_BUILD_ID_OFFSET_NO_MEMORY as u8,
 }
 
 /// `struct perf_sample_build_id_offset`.

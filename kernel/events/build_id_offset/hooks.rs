@@ -15,6 +15,7 @@ use kernel::perf_event::SampleData;
 use kernel::prelude::*;
 
 use crate::account;
+use crate::deferred;
 use crate::immediate;
 
 /// Called at boot, before the first event.
@@ -26,6 +27,11 @@ use crate::immediate;
 pub unsafe extern "C" fn perf_build_id_offset_init() {
     // SAFETY: By the safety requirement.
     unsafe { account::init() };
+
+    // Where the architecture has no unwinder, the sample resolves what it can.
+    if let Err(error) = deferred::init() {
+        pr_info!("nothing will be deferred: {error:?}\n");
+    }
 }
 
 /// Called when an event with one of the sample types comes into being.
@@ -64,16 +70,19 @@ pub unsafe extern "C" fn perf_build_id_offset_put(event: *mut bindings::perf_eve
 /// # Safety
 ///
 /// `event` must be valid, and `data` its sample data, with the instruction pointer and the
-/// callchain where they are asked for.
+/// callchain where they are asked for. `regs` must be valid.
 #[export]
 pub unsafe extern "C" fn perf_build_id_offset_prepare(
     data: *mut bindings::perf_sample_data,
     event: *mut bindings::perf_event,
+    regs: *mut bindings::pt_regs,
 ) {
     // SAFETY: By the safety requirement, for both.
     let (data, event) = unsafe { (SampleData::from_raw(data), PerfEvent::from_raw(event)) };
+    // SAFETY: By the safety requirement.
+    let user = unsafe { bindings::user_mode(regs) };
 
-    immediate::prepare(data, event);
+    immediate::prepare(data, event, user);
 }
 
 /// Called when `PERF_SAMPLE_STACK_USER` is about to take the room that is left. Returns how much of

@@ -7,6 +7,7 @@
 use kernel::build_id;
 use kernel::build_id::BuildId;
 use kernel::build_id::Frame;
+use kernel::perf_event;
 use kernel::perf_event::Callchain;
 use kernel::perf_event::EventHeader;
 use kernel::perf_event::OutputHandle;
@@ -18,6 +19,7 @@ use crate::account::BUFFERS;
 use crate::chain;
 use crate::chain::Kind;
 use crate::chain::Part;
+use crate::deferred;
 use crate::entry::Entry;
 use crate::entry::Status;
 use crate::room::Pending;
@@ -34,8 +36,10 @@ pub(crate) fn pending_after_stack(data: &SampleData, event: &PerfEvent) -> Pendi
     }
 }
 
-/// Makes room in the record for the new fields.
-pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent) {
+/// Makes room in the record for the new fields, and requests what is deferred.
+///
+/// `user` says that the sample is one of user mode.
+pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent, user: bool) {
     let fields = event.sample_type();
     let ip = fields.contains(SampleType::BUILD_ID_OFFSET);
     let callchain = fields.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET);
@@ -57,6 +61,14 @@ pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent) {
         room = find(data);
     }
 
+    let deferred = callchain && data.callchain().is_some_and(|chain| is_deferred(&chain));
+    let cookie = if deferred || (ip && user && may_defer(event)) {
+        deferred::request()
+    } else {
+        None
+    };
+    data.set_cookie(cookie);
+
     data.grow(room.size);
     if ip {
         data.set_flags(SampleType::BUILD_ID_OFFSET);
@@ -65,6 +77,20 @@ pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent) {
         data.set_flags(SampleType::CALLCHAIN_BUILD_ID_OFFSET);
         data.set_build_id_count(room.count);
     }
+}
+
+/// Whether the user part of a sample's callchain is to be deferred: what `perf_callchain()` goes by.
+fn may_defer(event: &PerfEvent) -> bool {
+    event.defer_callchain() && !event.is_cross_task() && perf_event::current_is_user_task()
+}
+
+/// Whether the user part of a callchain is deferred.
+fn is_deferred(chain: &Callchain<'_>) -> bool {
+    chain
+        .len()
+        .checked_sub(2)
+        .and_then(|at| chain.get(usize::try_from(at).ok()?))
+        .is_some_and(|value| value == chain::CONTEXT_USER_DEFERRED)
 }
 
 /// The sample's instruction pointer, on its way to an entry.
@@ -91,6 +117,8 @@ impl Ip {
         } else if event.is_cross_task() {
             // As for callchains, nothing is told of a task that the event does not belong to.
             Self::Known(Entry::unresolved(Status::Busy, ip))
+        } else if let Some(cookie) = data.cookie() {
+            Self::Known(Entry::unresolved(Status::Deferred, cookie))
         } else {
             Self::User(ip)
         }

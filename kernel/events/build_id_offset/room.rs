@@ -24,6 +24,9 @@ const STACK_USER_SIZE_MIN: u32 = 24;
 /// The size that `PERF_SAMPLE_AUX` writes before its data.
 const AUX_SIZE_MIN: u32 = 8;
 
+/// The header of a record, and the cookie that a deferred callchain has before its entries.
+const DEFERRED_SIZE_MIN: u32 = 16;
+
 /// The fields of a record that have not got their room yet.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Pending {
@@ -64,6 +67,14 @@ pub(crate) struct Room {
 }
 
 impl Room {
+    /// Finds the room in a `PERF_RECORD_CALLCHAIN_DEFERRED` that ends with a `struct sample_id` of
+    /// `sample_id` bytes.
+    pub(crate) fn find_deferred(sample_id: u32, callchain: u64) -> Self {
+        let taken = DEFERRED_SIZE_MIN.saturating_add(sample_id);
+
+        Self::find(taken, 0, false, Some(callchain))
+    }
+
     /// Finds the room in a record that has `taken` bytes, and of which `pending` more are spoken
     /// for, for an entry of the instruction pointer if there is to be one, and for callchain
     /// entries.

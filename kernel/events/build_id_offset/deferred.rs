@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Resolving where page faults are allowed.
+//!
+//! A sample of an event with `attr.defer_callchain` has a cookie in place of its user addresses.
+//! Before the task returns to user mode, its stack is walked and resolved once, and each event
+//! with `attr.defer_output` and one of the sample types gets a `PERF_RECORD_CALLCHAIN_DEFERRED`
+//! with that cookie and the entries, however many have asked.
+//!
+//! [`request`] runs in any context, NMI included; everything else in task context.
+
+use kernel::build_id;
+use kernel::build_id::BuildId;
+use kernel::build_id::Frame;
+use kernel::perf_event;
+use kernel::perf_event::PerfEvent;
+use kernel::perf_event::RecordType;
+use kernel::prelude::*;
+use kernel::sync::SetOnce;
+use kernel::unwind::Callback;
+use kernel::unwind::Cookie;
+use kernel::unwind::StackTrace;
+use kernel::unwind::Work;
+
+use crate::account;
+use crate::entry::Entry;
+use crate::entry::Status;
+use crate::room::Room;
+
+/// The registration with the unwinder. Without one, nothing is deferred.
+static WORK: SetOnce<Pin<KBox<Work<Deferred>>>> = SetOnce::new();
+
+struct Deferred;
+
+/// Registers with the unwinder. To be called at boot.
+pub(crate) fn init() -> Result {
+    WORK.populate(KBox::pin_init(Work::new(Deferred), GFP_KERNEL)?);
+    Ok(())
+}
+
+/// Requests a record of the current task's callchain. Returns its cookie.
+pub(crate) fn request() -> Option<Cookie> {
+    WORK.as_ref()?.request().ok()
+}
+
+impl Callback for Deferred {
+    fn unwound(&self, trace: &StackTrace<'_>, cookie: Cookie) {
+        if !account::any_deferred_output() {
+            return;
+        }
+
+        let addresses = trace.addresses();
+        let frames = resolve(addresses);
+
+        // Nothing below sleeps: the events are looked at with preemption disabled.
+        perf_event::for_each_side_band(|event| {
+            if account::wants_deferred_output(event) {
+                output(event, cookie, addresses, frames.as_deref());
+            }
+        });
+    }
+}
+
+/// Makes entries of `addresses`. Returns [`None`] when there is no memory for them.
+fn resolve(addresses: &[c_ulong]) -> Option<KVec<Frame>> {
+    let mut frames = KVec::with_capacity(addresses.len(), GFP_KERNEL).ok()?;
+    for address in addresses {
+        frames
+            .push_within_capacity(Frame::new(*address as u64))
+            .ok()?;
+    }
+
+    build_id::resolve(&mut frames);
+
+    for (frame, address) in frames.iter_mut().zip(addresses) {
+        Entry::of_frame(frame, *address as u64, BuildId::of_vdso).replace(frame);
+    }
+    Some(frames)
+}
+
+/// Writes the record to the buffer of `event`.
+///
+/// It is lost, and counted as such, when there is no room.
+fn output(event: &PerfEvent, cookie: Cookie, addresses: &[c_ulong], frames: Option<&[Frame]>) {
+    let room = Room::find_deferred(event.sample_id_size(), addresses.len() as u64);
+    let count = usize::from(room.count);
+
+    let kind = RecordType::CALLCHAIN_DEFERRED_BUILD_ID;
+    let cookie = cookie.get();
+    let body = room.size.saturating_add(size_of_val(&cookie) as u32);
+
+    event.output_record(kind, body, |handle| {
+        handle.put(&cookie);
+        handle.put(&(count as u64));
+        match frames {
+            Some(frames) => handle.put(frames.get(..count).unwrap_or_default()),
+            None => addresses.iter().take(count).for_each(|address| {
+                handle.put(&Entry::unresolved(Status::NoMemory, *address as u64));
+            }),
+        }
+    });
+}
