@@ -49,6 +49,12 @@ pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent, user: bool) {
         ..pending_after_stack(data, event)
     };
 
+    // Only then: what a user part has on the stack can look like anything.
+    let deferred = event.defer_callchain()
+        && (data.callchain().is_some_and(|chain| is_deferred(&chain))
+            || (ip && user && may_defer(event)));
+    data.set_cookie(if deferred { deferred::request() } else { None });
+
     let find = |data: &SampleData| {
         let len = callchain.then(|| data.callchain().map_or(0, |chain| chain.len()));
         Room::find(data.size(event), pending.size(), ip, len)
@@ -61,14 +67,6 @@ pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent, user: bool) {
         room = find(data);
     }
 
-    let deferred = callchain && data.callchain().is_some_and(|chain| is_deferred(&chain));
-    let cookie = if deferred || (ip && user && may_defer(event)) {
-        deferred::request()
-    } else {
-        None
-    };
-    data.set_cookie(cookie);
-
     data.grow(room.size);
     if ip {
         data.set_flags(SampleType::BUILD_ID_OFFSET);
@@ -79,9 +77,39 @@ pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent, user: bool) {
     }
 }
 
-/// Whether the user part of a sample's callchain is to be deferred: what `perf_callchain()` goes by.
+/// Whether the current task has a user part that can be deferred: what `perf_callchain()` goes by.
 fn may_defer(event: &PerfEvent) -> bool {
-    event.defer_callchain() && !event.is_cross_task() && perf_event::current_is_user_task()
+    !event.is_cross_task() && perf_event::current_is_user_task()
+}
+
+/// A callchain, cut to what the record has room for.
+///
+/// What is cut is at the outer end, but before the cookie of a deferred user part: without that,
+/// the two could not be put together again.
+struct Kept<'a> {
+    chain: Callchain<'a>,
+    count: usize,
+    /// How many entries are cut before the last two.
+    cut: usize,
+}
+
+impl<'a> Kept<'a> {
+    fn new(chain: Callchain<'a>, count: usize, deferred: bool) -> Self {
+        let cut = if deferred && count >= 2 && is_deferred(&chain) {
+            chain.len().saturating_sub(count as u64) as usize
+        } else {
+            0
+        };
+        Self { chain, count, cut }
+    }
+
+    /// The entry at `at`; 0 if it is gone.
+    fn get(&self, at: usize) -> u64 {
+        let tail = at.saturating_add(2) >= self.count;
+        let at = at.saturating_add(if tail { self.cut } else { 0 });
+
+        self.chain.get(at).unwrap_or(0)
+    }
 }
 
 /// Whether the user part of a callchain is deferred.
@@ -144,13 +172,16 @@ pub(crate) fn output(
     let mut claim = BUFFERS.claim(context);
     let frames = claim.as_mut().and_then(|frames| frames.get_mut(..count));
 
-    match (frames, data.callchain()) {
-        (Some(frames), Some(chain)) => {
-            put_resolved(handle, ip, &chain, frames);
-        }
+    let deferred = data.cookie().is_some();
+    let chain = data
+        .callchain()
+        .map(|chain| Kept::new(chain, count, deferred));
+
+    match (frames, chain) {
+        (Some(frames), Some(chain)) => put_resolved(handle, ip, &chain, frames),
         (_, chain) => {
             put_ip(handle, ip);
-            put_unresolved(handle, chain, count);
+            put_unresolved(handle, chain.as_ref(), count);
         }
     }
 }
@@ -170,7 +201,7 @@ fn put_ip(handle: &mut OutputHandle, ip: Ip) {
 }
 
 /// Resolves the instruction pointer and the callchain in `frames`, and writes both.
-fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Callchain<'_>, frames: &mut [Frame]) {
+fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mut [Frame]) {
     let user = fill(chain, frames);
     let len = frames.len();
 
@@ -197,8 +228,7 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Callchain<'_>, frames
 
     let resolved = frames.get_mut(user..).unwrap_or_default();
     for (frame, at) in resolved.iter_mut().zip(user..len) {
-        let address = chain.get(at).unwrap_or(0);
-        Entry::of_frame(frame, address, BuildId::of_vdso).replace(frame);
+        Entry::of_frame(frame, chain.get(at), BuildId::of_vdso).replace(frame);
     }
 
     handle.put(&(len as u64));
@@ -207,13 +237,13 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Callchain<'_>, frames
 
 /// Fills `frames` with what a callchain has, user addresses as such and everything else as the
 /// entry that it becomes. Returns where the user addresses begin.
-fn fill(chain: &Callchain<'_>, frames: &mut [Frame]) -> usize {
+fn fill(chain: &Kept<'_>, frames: &mut [Frame]) -> usize {
     let mut part = Part::FIRST;
     let len = frames.len();
     let mut user = len;
 
     for (frame, at) in frames.iter_mut().zip(0..len) {
-        let value = chain.get(at).unwrap_or(0);
+        let value = chain.get(at);
         match part.classify(value) {
             Kind::User => {
                 user = user.min(at);
@@ -237,12 +267,12 @@ fn known(kind: Kind, value: u64) -> Entry {
 }
 
 /// Writes a callchain as it is: something at the same level uses the buffer already.
-fn put_unresolved(handle: &mut OutputHandle, chain: Option<Callchain<'_>>, count: usize) {
+fn put_unresolved(handle: &mut OutputHandle, chain: Option<&Kept<'_>>, count: usize) {
     let mut part = Part::FIRST;
 
     handle.put(&(count as u64));
     for at in 0..count {
-        let value = chain.as_ref().and_then(|chain| chain.get(at)).unwrap_or(0);
+        let value = chain.map_or(0, |chain| chain.get(at));
         handle.put(&known(part.classify(value), value));
     }
 }
