@@ -481,7 +481,7 @@ impl OutputHandle {
 
         // SAFETY: By the type invariant, and `bytes` is readable. The C code wraps around in the
         // ring buffer: it does not write outside of it, whatever the size.
-        unsafe { bindings::perf_output_copy(self.0.get(), bytes.as_ptr().cast(), size.into()) };
+        unsafe { bindings::perf_output_copy(self.0.get(), bytes.as_ptr().cast(), size) };
     }
 
     /// Evidence of the context that a record is written in.

@@ -148,9 +148,9 @@ impl<T: Callback> Work<T> {
         // SAFETY: By the safety requirement; unregistering waits until this is done.
         let this = unsafe { &*crate::container_of!(Opaque::cast_from(work), Self, work) };
         // SAFETY: The unwinder hands over a trace that stays as it is for the call.
-        let trace = StackTrace {
-            trace: unsafe { &*trace },
-        };
+        let trace = unsafe { &*trace };
+        // INVARIANT: As above; the unwinder sets `nr` for the `entries` that there are.
+        let trace = StackTrace { trace };
 
         if let Some(cookie) = Cookie::new(cookie) {
             this.callback.unwound(&trace, cookie);

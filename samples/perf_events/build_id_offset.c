@@ -11,7 +11,6 @@
  */
 #include <err.h>
 #include <errno.h>
-#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -35,13 +34,12 @@ static void print(const struct perf_sample_build_id_offset *bid)
 	int i;
 
 	if (bid->build_id.status != PERF_BUILD_ID_OFFSET_RESOLVED) {
-		printf("status %u at %#" PRIx64 "\n", bid->build_id.status,
-		       (uint64_t)bid->offset);
+		printf("status %u at %#llx\n", bid->build_id.status, bid->offset);
 		return;
 	}
 	for (i = 0; i < bid->build_id.size; i++)
 		printf("%02x", bid->build_id.data[i]);
-	printf(" %#" PRIx64 "\n", (uint64_t)bid->offset);
+	printf(" %#llx\n", bid->offset);
 }
 
 int main(void)
@@ -58,10 +56,10 @@ int main(void)
 	};
 	size_t page = sysconf(_SC_PAGESIZE);
 	struct perf_event_mmap_page *control;
-	uint64_t head, tail, hash = 0;
+	__u64 head, tail, hash = 0;
 	struct sample sample;
 	unsigned char *data;
-	uint64_t i;
+	__u64 i;
 	int fd;
 
 	fd = syscall(SYS_perf_event_open, &attr, 0, -1, -1, PERF_FLAG_FD_CLOEXEC);
