@@ -58,4 +58,15 @@ sample_program() {
 
 run plain plain 1500
 run vng vng 600 -t perf_events:bid_open -t perf_events:bid_selfcheck
+# The kernel's sample prints the stack of whoever opens its device, with the
+# cookie that was promised in the open.
+unwind_sample() {
+	"$TOP/scripts/boot.sh" --quiet --kernel "$kernel" -- \
+		sh -c 'true </dev/rust-unwind && dmesg' >"$share/said" || return
+	grep rust_unwind "$share/said"
+	promised=$(sed -n 's/.*rust_unwind: the stack will come with cookie //p' "$share/said")
+	[ -n "$promised" ] && grep -q "rust_unwind: cookie $promised: [1-9][0-9]* frames" "$share/said"
+}
+
 check "the sample program" sample_program
+check "the unwinding sample" unwind_sample
