@@ -14,6 +14,8 @@
 #   --timeout S    seconds until the guest is given up (300; 0: never)
 #   --share DIR    a directory of the host, writable, at /mnt/host
 #   --qemu ARGS    more arguments for QEMU (plain way)
+#   --icount       the guest's clock counts instructions, a nanosecond each, on one
+#                  processor (plain way): what is timed there repeats
 #   --log FILE     where the kernel's messages go (default: in the cache's logs)
 #   --quiet        says nothing but what the command says
 #
@@ -23,7 +25,7 @@
 
 . "$(dirname "$0")/lib.sh"
 
-way=plain cpus=2 mem=1536 append='' limit=300 share='' quiet='' kernel='' log='' accel='' qemu=''
+way=plain cpus=2 mem=1536 append='' limit=300 share='' quiet='' kernel='' log='' accel='' qemu='' icount=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--plain | --vng) way=${1#--} ;;
@@ -36,6 +38,7 @@ while [ $# -gt 0 ]; do
 	--share) share=$2 && shift ;;
 	--log) log=$2 && shift ;;
 	--qemu) qemu=$2 && shift ;;
+	--icount) icount=1 ;;
 	--accel) accel=$2 && shift ;; # for the probe alone
 	--) shift && break ;;
 	*) die "boot.sh: unknown option '$1'" ;;
@@ -84,6 +87,8 @@ need_accel() {
 	local memo
 	[ -z "$accel" ] || return 0
 	accel=tcg
+	# Only emulation counts.
+	[ -z "$icount" ] || return 0
 	[ -w /dev/kvm ] || return 0
 	memo=$CACHE/accel-$(cat /etc/machine-id /proc/sys/kernel/random/boot_id <(echo "${root##*/}") 2>/dev/null |
 		sha256sum | cut -c1-16)
@@ -117,6 +122,9 @@ write_control() {
 plain_command() {
 	local cpu=max,la57=off threads=,thread=multi io options
 	[ "$accel" = tcg ] || cpu=host threads=
+	if [ -n "$icount" ]; then
+		threads=,thread=single cpus=1 qemu="$qemu -icount shift=0"
+	fi
 	if [ "$interactive" = 1 ]; then
 		io="-chardev stdio,id=io,mux=on,signal=off -device virtconsole,chardev=io"
 	else
