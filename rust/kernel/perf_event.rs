@@ -262,8 +262,8 @@ impl SampleData {
     /// # Safety
     ///
     /// `data` must point to sample data that `perf_sample_data_init()` was called on, and to which
-    /// nobody else has access for `'a`. A `PERF_SAMPLE_CALLCHAIN` among its `sample_flags` must mean
-    /// that its callchain stays readable for `'a`.
+    /// nobody else has access for `'a`. Where its `sample_flags` have `PERF_SAMPLE_CALLCHAIN`, the
+    /// callchain must stay readable for `'a`.
     #[inline]
     pub unsafe fn from_raw<'a>(data: *mut bindings::perf_sample_data) -> &'a mut Self {
         // SAFETY: By the safety requirement, and `Self` is transparent.

@@ -111,8 +111,8 @@ pub unsafe extern "C" fn perf_build_id_offset_pending(
 ///
 /// # Safety
 ///
-/// `event` must be valid, `data` its sample data, `header` filled in from it, and `handle` be set up
-/// for a record of that size.
+/// `event` must be valid, `data` its sample data, `header` filled in from it, and `handle` be set
+/// up for a record of that size.
 #[export]
 pub unsafe extern "C" fn perf_build_id_offset_output(
     handle: *mut bindings::perf_output_handle,
