@@ -12,6 +12,7 @@
 use kernel::build_id;
 use kernel::build_id::BuildId;
 use kernel::build_id::Frame;
+use kernel::build_id::Outcome;
 use kernel::perf_event;
 use kernel::perf_event::PerfEvent;
 use kernel::perf_event::RecordType;
@@ -70,12 +71,33 @@ fn resolve(addresses: &[c_ulong]) -> Option<KVec<Frame>> {
             .ok()?;
     }
 
-    build_id::resolve(&mut frames);
+    // Most of the time everything is in memory, and looking there is many times cheaper than
+    // reading from files.
+    build_id::resolve_nofault(&mut frames);
+    for frame in frames.iter_mut().filter(|frame| is_pending(frame)) {
+        retry(frame);
+    }
 
     for (frame, address) in frames.iter_mut().zip(addresses) {
         Entry::of_frame(frame, *address as u64, BuildId::of_vdso).replace(frame);
     }
     Some(frames)
+}
+
+/// Whether a frame can be resolved by waiting: for the file, or for the address space.
+fn is_pending(frame: &Frame) -> bool {
+    matches!(frame.outcome(), Outcome::NotResident | Outcome::Busy)
+}
+
+/// Resolves a frame that was not resolved without a page fault.
+fn retry(frame: &mut Frame) {
+    // A frame of the same file may have been here before this one, and brought it in.
+    for resolve in [build_id::resolve_nofault, build_id::resolve] {
+        if is_pending(frame) {
+            *frame = Frame::new(frame.value());
+            resolve(core::slice::from_mut(frame));
+        }
+    }
 }
 
 /// Writes the record to the buffer of `event`.
