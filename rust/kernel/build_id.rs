@@ -72,6 +72,8 @@ pub enum Outcome {
     Busy,
     /// There is no user address space.
     NoMm,
+    /// The file could not be read for lack of memory.
+    NoMemory,
 }
 
 impl Frame {
@@ -102,6 +104,7 @@ impl Frame {
             bindings::ENOENT | bindings::ENXIO => Outcome::NoFile,
             bindings::EFAULT => Outcome::NotResident,
             bindings::ESRCH => Outcome::NoMm,
+            bindings::ENOMEM => Outcome::NoMemory,
             bindings::EBUSY | 0 => Outcome::Busy,
             _ => Outcome::NoBuildId,
         }
@@ -402,6 +405,7 @@ mod tests {
             (bindings::EFAULT, Outcome::NotResident),
             (bindings::EBUSY, Outcome::Busy),
             (bindings::ESRCH, Outcome::NoMm),
+            (bindings::ENOMEM, Outcome::NoMemory),
         ] {
             assert_eq!(frame(2 | errno << 8).outcome(), outcome);
         }

@@ -60,6 +60,7 @@ mod entry_tests {
             (Status::Fault, 6),
             (Status::Busy, 7),
             (Status::NoMm, 8),
+            (Status::NoMemory, 9),
         ];
         for (status, value) in cases {
             let entry = bytes(Entry::unresolved(status, u64::MAX));
@@ -79,6 +80,7 @@ mod entry_tests {
             (bindings::EFAULT, Status::Fault),
             (bindings::EBUSY, Status::Busy),
             (bindings::ESRCH, Status::NoMm),
+            (bindings::ENOMEM, Status::NoMemory),
         ] {
             let entry = bytes(Entry::of_frame(
                 &frame(2, errno, &[], 0x1000),

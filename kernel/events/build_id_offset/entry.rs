@@ -105,6 +105,7 @@ impl Entry {
             Outcome::NotResident => Self::unresolved(Status::Fault, address),
             Outcome::Busy => Self::unresolved(Status::Busy, address),
             Outcome::NoMm => Self::unresolved(Status::NoMm, address),
+            Outcome::NoMemory => Self::unresolved(Status::NoMemory, address),
         }
     }
 
