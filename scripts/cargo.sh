@@ -6,8 +6,9 @@
 #   cargo.sh dir          prints where target/ is
 #   cargo.sh ARGUMENT...  runs cargo
 #
-# The sources are read-only there. target/ is in the cache, one for each
-# checkout: cargo goes by paths and time stamps, which two checkouts share.
+# With frame pointers, so that the tool can look at itself. The sources are
+# read-only there. target/ is in the cache, one for each checkout: cargo goes by
+# paths and time stamps, which two checkouts share.
 
 . "$(dirname "$0")/lib.sh"
 
@@ -30,5 +31,5 @@ settings=() config=${CARGO_HOME:-${HOME:-/root}/.cargo}/config.toml
 [ ! -f "$config" ] || settings=(-r "$config:/bid/cargo-home/config.toml")
 exec "$TOP/scripts/enter.sh" -r "$TOP/tools/perf-bid:/bid/perf-bid" -b "$CACHE/cargo-home:/bid/cargo-home" \
 	-b "$dir/target:/bid/target" "${settings[@]}" -C /bid/perf-bid \
-	-e CARGO_HOME=/bid/cargo-home -e CARGO_TARGET_DIR=/bid/target -e CARGO_TERM_COLOR=never -- \
+	-e RUSTFLAGS=-Cforce-frame-pointers=yes -e CARGO_HOME=/bid/cargo-home -e CARGO_TARGET_DIR=/bid/target -e CARGO_TERM_COLOR=never -- \
 	cargo "$@"
