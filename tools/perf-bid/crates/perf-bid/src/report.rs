@@ -158,9 +158,15 @@ fn one_line(text: &str, max: usize) -> String {
 
 fn totals_line(profile: &Profile) -> String {
     let totals = &profile.totals;
+    let chains = match totals.chains.deferred {
+        0 => String::new(),
+        deferred => {
+            format!(", {} of {deferred} deferred callchains missing", totals.chains.missing)
+        }
+    };
     format!(
         "{} samples, {} frames, {:.2} % of file-backed user frames resolved by build ID, {} \
-         synthesized map records",
+         synthesized map records{chains}",
         totals.samples,
         totals.frames,
         totals.resolved_percent(),

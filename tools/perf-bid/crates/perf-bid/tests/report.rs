@@ -224,8 +224,15 @@ fn deferred_chains_are_joined_and_missing_ones_counted() {
     let out = text(&report(&input, &["--flamegraph", svg.to_str().unwrap()]));
     assert!(out.contains("perf_bid_test_landmark"), "{out}");
     assert!(out.contains("[deferred, missing]"), "{out}");
-    assert!(out.contains("Deferred callchains that are missing: 1"), "{out}");
+    assert!(out.contains("Deferred callchains: 2, of which 1 missing"), "{out}");
     assert!(out.contains("4 frames: 2 in user mode, 2 in the kernel"), "{out}");
+    let totals = text(&report(&input, &["--totals"]));
+    assert!(totals.ends_with(", 1 of 2 deferred callchains missing\n"), "{totals}");
+    let json = text(&report(&input, &["--json", "-"]));
+    let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let count = |what: &str| json["totals"][what].as_u64();
+    assert_eq!((count("deferred_chains"), count("missing_deferred_chains")), (Some(2), Some(1)));
+    assert_eq!(count("unclaimed_deferred_records"), Some(1));
     let svg = std::fs::read_to_string(svg).unwrap();
     assert!(svg.contains("perf_bid_test_landmark") && svg.contains("landmark"), "no function");
 }

@@ -17,6 +17,7 @@ use perf_bid_core::record::FileKey;
 use perf_bid_core::record::Mmap;
 use perf_bid_core::record::Record;
 use perf_bid_core::record::text;
+use perf_bid_core::stream::Counts;
 use perf_bid_core::stream::Item;
 use perf_bid_core::stream::Joined;
 use perf_bid_core::stream::Stream;
@@ -80,8 +81,8 @@ pub struct Totals {
     pub resolved: u64,
     /// User frames without, by reason.
     pub unresolved: BTreeMap<Status, u64>,
-    /// Samples whose deferred frames never came.
-    pub missing_chains: u64,
+    /// Deferred callchains, and how many are missing.
+    pub chains: Counts,
     /// Records the kernel dropped.
     pub lost: u64,
     /// Map records that no event wrote: made up by a tool.
@@ -169,6 +170,7 @@ pub fn read<B: Deref<Target = [u8]>>(
             progress(stream.position());
         }
     }
+    builder.profile.totals.chains = stream.counts();
     builder.profile
 }
 
@@ -220,7 +222,6 @@ impl Builder {
         let weight = Weight { samples: 1, period: joined.sample.period.unwrap_or(1) };
         let totals = &mut self.profile.totals;
         totals.samples += 1;
-        totals.missing_chains += u64::from(joined.missing);
         let leaf = joined.leaf();
         match joined.sample.bid_callchain {
             Some(_) => joined.frames().for_each(|entry| totals.count(entry)),

@@ -164,9 +164,13 @@ pub fn footer(out: &mut impl Write, profile: &Profile, names: &Names) -> io::Res
             .collect();
         writeln!(out, "# Other user frames: {}", reasons.join(", "))?;
     }
-    if totals.missing_chains > 0 {
-        let missing = grouped(totals.missing_chains);
-        writeln!(out, "# Deferred callchains that are missing: {missing}")?;
+    if totals.chains.deferred > 0 {
+        writeln!(
+            out,
+            "# Deferred callchains: {}, of which {} missing",
+            grouped(totals.chains.deferred),
+            grouped(totals.chains.missing)
+        )?;
     }
     writeln!(
         out,

@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Joins samples to the callchains that were deferred.
+//!
+//! A thread has one cookie at a time: it gets one with the first request after it has entered
+//! the kernel, and loses it on the way back. All samples in between carry it, and one record
+//! does: after most of them, but before those that are taken on the last steps to user mode or
+//! behind an exec. So for each thread there is what waits, and the last record:
+//!
+//! - a record with another cookie ends the wait of all that came before it;
+//! - an exec ends it too: what is pending is done before the program is replaced. The thread
+//!   that calls it gets the ID of its process before that;
+//! - a thread's EXIT record does not, for another [`GRACE`]: the kernel writes it first;
+//! - beyond the limit, the oldest goes out without.
+//!
+//! While a thread waits, its later samples and names wait behind, so that the order of one
+//! thread's records is kept. That of different threads is not.
+
+use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::collections::VecDeque;
+
+use super::Item;
+use super::Joined;
+use super::is_frame;
+use crate::abi::Entry;
+use crate::abi::Status;
+use crate::record::Comm;
+use crate::record::Deferred;
+use crate::record::DeferredFrames;
+use crate::record::Record;
+use crate::record::Sample;
+use crate::record::Task;
+
+/// How long after a thread's EXIT record its last callchain may come, in nanoseconds. It may
+/// have to be read from a disk.
+const GRACE: u64 = 1_000_000_000;
+
+/// What became of the deferred callchains so far.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Samples whose user part was deferred.
+    pub deferred: u64,
+    /// Of them, samples whose callchain is not in the file.
+    pub missing: u64,
+    /// Records of callchains, each cookie of a thread counted once.
+    pub records: u64,
+    /// Records that say the same again, as several events get one each.
+    pub repeated: u64,
+    /// Records without a sample: another recording's, or the sample was lost.
+    pub unclaimed: u64,
+}
+
+/// What waits, and what is ready.
+#[derive(Debug)]
+pub(super) struct Joiner<'a> {
+    threads: HashMap<u32, Thread<'a>>,
+    /// The threads that hold something back, by the number of their oldest.
+    oldest: BTreeMap<u64, u32>,
+    /// For numbering what is held back.
+    number: u64,
+    held: usize,
+    held_max: usize,
+    /// Threads that have ended, with the time until which they are remembered.
+    ended: VecDeque<(u64, u32)>,
+    ready: VecDeque<Item<'a>>,
+    counts: Counts,
+}
+
+#[derive(Debug, Default)]
+struct Thread<'a> {
+    last: Option<Last<'a>>,
+    held: VecDeque<Held<'a>>,
+    /// The time until which it is remembered, if it has ended.
+    until: Option<u64>,
+}
+
+/// The last record of a thread.
+#[derive(Debug)]
+struct Last<'a> {
+    cookie: u64,
+    frames: &'a [Entry],
+    claimed: bool,
+}
+
+#[derive(Debug)]
+struct Held<'a> {
+    number: u64,
+    /// The cookie, if it waits for one.
+    cookie: Option<u64>,
+    item: Item<'a>,
+}
+
+impl<'a> Joiner<'a> {
+    /// Holds back `held_max` items at most.
+    pub(super) fn new(held_max: usize) -> Self {
+        Self {
+            threads: HashMap::new(),
+            oldest: BTreeMap::new(),
+            number: 0,
+            held: 0,
+            held_max,
+            ended: VecDeque::new(),
+            ready: VecDeque::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// The next item that waits for nothing.
+    pub(super) fn pop(&mut self) -> Option<Item<'a>> {
+        self.ready.pop_front()
+    }
+
+    pub(super) fn counts(&self) -> Counts {
+        self.counts
+    }
+
+    /// Items that are held back or ready.
+    pub(super) fn len(&self) -> usize {
+        self.held + self.ready.len()
+    }
+
+    /// Takes the next record in time order.
+    pub(super) fn take(&mut self, event: usize, record: Record<'a>) {
+        if let Some(time) = record.time() {
+            self.forget_ended(time);
+        }
+        match record {
+            Record::Sample(sample) => self.sample(event, sample),
+            Record::Deferred(deferred) => {
+                self.deferred(&deferred);
+                self.ready.push_back(Item::Other(Record::Deferred(deferred)));
+            }
+            Record::Comm(comm) => self.comm(comm),
+            Record::Fork(task) => {
+                self.fork(&task);
+                self.ready.push_back(Item::Other(Record::Fork(task)));
+            }
+            Record::Exit(task) => {
+                self.exit(&task);
+                self.ready.push_back(Item::Other(Record::Exit(task)));
+            }
+            other => self.ready.push_back(Item::Other(other)),
+        }
+    }
+
+    /// There is nothing more to wait for.
+    pub(super) fn finish(&mut self) {
+        while let Some((_, &tid)) = self.oldest.first_key_value() {
+            self.let_go(tid, None);
+        }
+        let lasts = self.threads.drain().filter_map(|(_, thread)| thread.last);
+        self.counts.unclaimed += lasts.filter(|last| !last.claimed).count() as u64;
+    }
+
+    fn sample(&mut self, event: usize, sample: Box<Sample<'a>>) {
+        let tid = sample.tid;
+        let cookie = Cookie::of(&sample);
+        let mut joined = Joined { event, sample, deferred: None, missing: false };
+        let mut waits = None;
+        if cookie != Cookie::None {
+            self.counts.deferred += 1;
+        }
+        match (cookie, tid) {
+            (Cookie::None, _) => {}
+            (Cookie::One(cookie), Some(tid)) => {
+                let last = self.threads.get_mut(&tid).and_then(|thread| thread.last.as_mut());
+                match last.filter(|last| last.cookie == cookie) {
+                    Some(last) => {
+                        last.claimed = true;
+                        join(&mut joined, last.frames, &mut self.counts);
+                    }
+                    None => waits = Some(cookie),
+                }
+            }
+            (Cookie::One(_) | Cookie::Contradictory, _) => miss(&mut joined, &mut self.counts),
+        }
+        self.push(tid, waits, Item::Sample(joined));
+    }
+
+    fn deferred(&mut self, deferred: &Deferred<'a>) {
+        // Without a thread it cannot be told whose it is.
+        let (DeferredFrames::Entries(frames), Some(tid)) = (deferred.frames, deferred.id.tid)
+        else {
+            return;
+        };
+        let thread = self.thread(tid);
+        if thread.last.as_ref().is_some_and(|last| last.cookie == deferred.cookie) {
+            self.counts.repeated += 1;
+            return;
+        }
+        let last = Last { cookie: deferred.cookie, frames, claimed: false };
+        let before = thread.last.replace(last);
+        self.counts.records += 1;
+        self.counts.unclaimed += u64::from(before.is_some_and(|last| !last.claimed));
+        if self.let_go(tid, Some((deferred.cookie, frames))) {
+            self.claim(tid);
+        }
+    }
+
+    fn comm(&mut self, comm: Comm<'a>) {
+        if comm.exec {
+            self.exec(comm.pid, comm.tid);
+        }
+        self.push(Some(comm.tid), None, Item::Other(Record::Comm(comm)));
+    }
+
+    fn exec(&mut self, pid: u32, tid: u32) {
+        let last = self.threads.get(&tid).and_then(|thread| thread.last.as_ref());
+        let last = last.map(|last| (last.cookie, last.frames));
+        let of_process = self.oldest.values().copied().filter(|&other| {
+            let thread = self.threads.get(&other);
+            thread.is_some_and(|thread| other == tid || thread.is_of(pid))
+        });
+        for other in of_process.collect::<Vec<_>>() {
+            if self.let_go(other, last) {
+                self.claim(tid);
+            }
+        }
+    }
+
+    fn claim(&mut self, tid: u32) {
+        if let Some(last) = self.threads.get_mut(&tid).and_then(|thread| thread.last.as_mut()) {
+            last.claimed = true;
+        }
+    }
+
+    /// A new thread has the ID of one that is long gone.
+    fn fork(&mut self, task: &Task) {
+        if self.threads.contains_key(&task.tid) {
+            self.forget(task.tid);
+        }
+    }
+
+    fn exit(&mut self, task: &Task) {
+        let until = task.time.saturating_add(GRACE);
+        if let Some(thread) = self.threads.get_mut(&task.tid) {
+            thread.until = Some(until);
+            self.ended.push_back((until, task.tid));
+        }
+    }
+
+    fn forget_ended(&mut self, now: u64) {
+        while let Some(&(until, tid)) = self.ended.front().filter(|(until, _)| *until < now) {
+            self.ended.pop_front();
+            // The ID may belong to another thread by now.
+            if self.threads.get(&tid).is_some_and(|thread| thread.until == Some(until)) {
+                self.forget(tid);
+            }
+        }
+    }
+
+    fn forget(&mut self, tid: u32) {
+        self.let_go(tid, None);
+        let last = self.threads.remove(&tid).and_then(|thread| thread.last);
+        self.counts.unclaimed += u64::from(last.is_some_and(|last| !last.claimed));
+    }
+
+    fn thread(&mut self, tid: u32) -> &mut Thread<'a> {
+        // Threads whose end is not in the file must not pile up.
+        if self.threads.len() >= 2 * self.held_max.max(1) && !self.threads.contains_key(&tid) {
+            let unclaimed = &mut self.counts.unclaimed;
+            self.threads.retain(|_, thread| {
+                let keep = !thread.held.is_empty();
+                let last = thread.last.as_ref().filter(|last| !keep && !last.claimed);
+                *unclaimed += u64::from(last.is_some());
+                keep
+            });
+        }
+        self.threads.entry(tid).or_default()
+    }
+
+    /// Passes an item on, unless it waits or something of its thread does.
+    fn push(&mut self, tid: Option<u32>, cookie: Option<u64>, item: Item<'a>) {
+        let Some(tid) = tid else {
+            self.ready.push_back(item);
+            return;
+        };
+        let behind = self.threads.get(&tid).is_some_and(|thread| !thread.held.is_empty());
+        if cookie.is_none() && !behind {
+            self.ready.push_back(item);
+            return;
+        }
+        let number = self.number;
+        self.number += 1;
+        self.thread(tid).held.push_back(Held { number, cookie, item });
+        self.held += 1;
+        if !behind {
+            self.oldest.insert(number, tid);
+        }
+        while self.held > self.held_max {
+            let Some((_, &tid)) = self.oldest.first_key_value() else {
+                break;
+            };
+            self.let_go_first(tid);
+        }
+    }
+
+    /// Lets go of all that a thread holds back, joined to `record` or without anything.
+    /// Returns whether anything was joined.
+    fn let_go(&mut self, tid: u32, record: Option<(u64, &'a [Entry])>) -> bool {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return false;
+        };
+        let mut joined_any = false;
+        for held in &mut thread.held {
+            let Some(cookie) = held.cookie.take() else {
+                continue;
+            };
+            let Item::Sample(joined) = &mut held.item else {
+                continue;
+            };
+            match record.filter(|(its, _)| *its == cookie) {
+                Some((_, frames)) => {
+                    joined_any = true;
+                    join(joined, frames, &mut self.counts);
+                }
+                None => miss(joined, &mut self.counts),
+            }
+        }
+        self.flush(tid);
+        joined_any
+    }
+
+    /// Lets go of the first that a thread holds back, and of what waited for it alone.
+    fn let_go_first(&mut self, tid: u32) {
+        let thread = self.threads.get_mut(&tid);
+        if let Some(held) = thread.and_then(|thread| thread.held.front_mut()) {
+            held.cookie = None;
+            if let Item::Sample(joined) = &mut held.item {
+                miss(joined, &mut self.counts);
+            }
+        }
+        self.flush(tid);
+    }
+
+    /// Passes on what a thread holds back and need not.
+    fn flush(&mut self, tid: u32) {
+        let Some(thread) = self.threads.get_mut(&tid) else {
+            return;
+        };
+        if let Some(first) = thread.held.front() {
+            self.oldest.remove(&first.number);
+        }
+        while let Some(held) = thread.held.pop_front_if(|held| held.cookie.is_none()) {
+            self.held -= 1;
+            self.ready.push_back(held.item);
+        }
+        if let Some(first) = thread.held.front() {
+            self.oldest.insert(first.number, tid);
+        }
+    }
+}
+
+impl Thread<'_> {
+    /// Whether what it holds back was sampled in process `pid`.
+    fn is_of(&self, pid: u32) -> bool {
+        self.held.iter().any(
+            |held| matches!(&held.item, Item::Sample(joined) if joined.sample.pid == Some(pid)),
+        )
+    }
+}
+
+fn join<'a>(joined: &mut Joined<'a>, frames: &'a [Entry], counts: &mut Counts) {
+    joined.deferred = Some(frames);
+    // The kernel could not walk the stack: there is a record, and nothing in it.
+    if !frames.iter().any(is_frame) {
+        miss(joined, counts);
+    }
+}
+
+fn miss(joined: &mut Joined<'_>, counts: &mut Counts) {
+    joined.missing = true;
+    counts.missing += 1;
+}
+
+/// The cookie that a sample carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cookie {
+    None,
+    One(u64),
+    /// The instruction pointer and the callchain have different ones, which no kernel writes.
+    Contradictory,
+}
+
+impl Cookie {
+    fn of(sample: &Sample<'_>) -> Self {
+        let of_entry = |entry: &Entry| {
+            let deferred = entry.status() == Status::Deferred;
+            deferred.then(|| entry.offset())
+        };
+        let ip = sample.bid.and_then(of_entry);
+        let chain = sample.bid_callchain.and_then(<[_]>::last).and_then(of_entry);
+        match (ip, chain) {
+            (None, None) => Self::None,
+            (Some(one), Some(other)) if one != other => Self::Contradictory,
+            (Some(cookie), _) | (None, Some(cookie)) => Self::One(cookie),
+        }
+    }
+}
