@@ -294,10 +294,19 @@ fn explain_invalid(event: String, attr: &Attr, target: Target) -> OpenError {
 /// Whether the kernel knows both build-ID bits, tried on an event that every kernel has and
 /// every user may open.
 pub fn accepts_build_id_bits() -> bool {
+    accepts(0)
+}
+
+/// Whether the kernel knows both build-ID bits together with deferred callchains.
+pub fn accepts_deferral() -> bool {
+    accepts(flag::DEFER_CALLCHAIN | flag::DEFER_OUTPUT)
+}
+
+fn accepts(flags: u64) -> bool {
     let attr = Attr {
         type_: 1,
         sample_type: sample::NEW,
-        flags: flag::DISABLED | flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV,
+        flags: flags | flag::DISABLED | flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV,
         ..Attr::default()
     };
     let own = Target { pid: 0, cpu: -1 };

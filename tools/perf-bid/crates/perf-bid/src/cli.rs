@@ -70,6 +70,11 @@ pub struct Record {
     #[arg(short = 'g')]
     pub callchain: bool,
 
+    /// Have user addresses resolved when the sample is taken, where page faults are not
+    /// allowed, even if the kernel can do it on the way back to user mode
+    #[arg(long)]
+    pub immediate: bool,
+
     /// File to write; an older one is kept as FILE.old
     #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
     pub output: PathBuf,

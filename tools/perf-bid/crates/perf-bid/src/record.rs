@@ -3,6 +3,9 @@
 //! the ring buffers to a perf.data file and, at the end, adds the table of the build IDs that
 //! were hit.
 //!
+//! Where the kernel can, user addresses are resolved on the way back to user mode, and come in
+//! records of their own.
+//!
 //! No map record is ever written by this program. The kernel's own MMAP2 records of *new*
 //! mappings are kept, as hints to where files are.
 
@@ -76,7 +79,8 @@ pub fn run(args: &cli::Record) -> Result<ExitCode> {
     let signals = Signals::new()?;
     let who = who(args)?;
     let cpus = session::online_cpus().context("cannot list the CPUs")?;
-    let (mut session, events) = open(args, &who.tasks(), &cpus)?;
+    let deferred = !args.immediate && session::accepts_deferral();
+    let (mut session, events) = open(args, &who.tasks(), &cpus, deferred)?;
     let on_exec = matches!(who, Who::Command(_));
     let ids = (0..events.len()).map(|index| session.ids(index)).collect::<Result<Vec<_>, _>>()?;
     let attrs: Vec<_> = events.iter().map(|(_, attr)| attr.clone()).collect();
@@ -89,6 +93,7 @@ pub fn run(args: &cli::Record) -> Result<ExitCode> {
     let mut recording = Recording {
         writer,
         scan: Scan::new(first, first_id, !on_exec),
+        deferred,
         pass: Vec::new(),
         names: Vec::new(),
         warned: false,
@@ -138,7 +143,12 @@ fn start(args: &cli::Record, workload: Workload) -> Result<Child> {
 
 /// Opens the events asked for. Where the user left something open, what the machine and the
 /// permissions allow is taken, and said.
-fn open(args: &cli::Record, tasks: &[i32], cpus: &[u32]) -> Result<(Session, Vec<(String, Attr)>)> {
+fn open(
+    args: &cli::Record,
+    tasks: &[i32],
+    cpus: &[u32],
+    deferred: bool,
+) -> Result<(Session, Vec<(String, Attr)>)> {
     if !args.mmap_pages.is_power_of_two() {
         bail!("-m {}: not a power of two", args.mmap_pages);
     }
@@ -153,7 +163,7 @@ fn open(args: &cli::Record, tasks: &[i32], cpus: &[u32]) -> Result<(Session, Vec
         }
     };
     loop {
-        let events = attrs(args, &specs, user_only, tasks != [-1])?;
+        let events = attrs(args, &specs, user_only, tasks != [-1], deferred)?;
         let config = Config { events: &events, tasks, cpus, pages: args.mmap_pages };
         match Session::open(&config) {
             Ok(session) => return Ok((session, events)),
@@ -183,12 +193,14 @@ fn is_cycles(spec: &EventSpec) -> bool {
 }
 
 /// One attr for each event. All have the same sample format, so that any record can be
-/// decoded without knowing its event; the first also reports tasks, names and new mappings.
+/// decoded without knowing its event; the first also reports tasks, names and new mappings, and
+/// what was deferred: each event that asks for it gets it, in the same ring buffer.
 fn attrs(
     args: &cli::Record,
     specs: &[EventSpec],
     user_only: bool,
     inherit: bool,
+    deferred: bool,
 ) -> Result<Vec<(String, Attr)>> {
     let max_rate = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_sample_rate");
     let max_rate = max_rate.ok().and_then(|rate| rate.trim().parse::<u64>().ok());
@@ -215,7 +227,9 @@ fn attrs(
                 | with(inherit, flag::INHERIT)
                 | with(command, flag::ENABLE_ON_EXEC)
                 | with(user_only, USER_ONLY)
-                | with(index == 0, SIDE_BAND),
+                | with(deferred, flag::DEFER_CALLCHAIN)
+                | with(index == 0, SIDE_BAND)
+                | with(index == 0 && deferred, flag::DEFER_OUTPUT),
             wakeup: u32::try_from(args.mmap_pages * rustix::param::page_size() / 4)
                 .unwrap_or(1 << 20),
             ..spec.attr()
@@ -235,6 +249,8 @@ const SIDE_BAND: u64 =
 struct Recording {
     writer: Writer<Output>,
     scan: Scan,
+    /// User addresses are resolved on the way back to user mode.
+    deferred: bool,
     /// What one pass over the ring buffers brought.
     pass: Vec<u8>,
     /// COMM records that belong before it.
@@ -323,9 +339,10 @@ impl Recording {
         output.keep().with_context(|| format!("cannot replace {}", args.output.display()))?;
         if !args.quiet {
             eprintln!(
-                "[ perf-bid record: {} samples, {lost} lost, 0 synthesized map records, written \
-                 to {} ({:.1} MB) ]",
+                "[ perf-bid record: {} samples, {lost} lost, {}, 0 synthesized map records, \
+                 written to {} ({:.1} MB) ]",
                 self.scan.samples,
+                if self.deferred { "deferred" } else { "immediate" },
                 args.output.display(),
                 size as f64 / 1e6,
             );

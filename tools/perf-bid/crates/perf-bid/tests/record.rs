@@ -9,6 +9,7 @@ use std::process::Command;
 use std::process::Output;
 
 use perf_bid_core::session::accepts_build_id_bits;
+use perf_bid_core::session::accepts_deferral;
 
 fn record(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perf-bid"));
@@ -26,6 +27,8 @@ fn a_command_is_recorded_or_the_kernel_is_named() {
     if accepts_build_id_bits() {
         assert_eq!(code, Some(7), "{err}");
         assert!(err.contains("0 synthesized map records"), "{err}");
+        let mode = if accepts_deferral() { ", deferred," } else { ", immediate," };
+        assert!(err.contains(mode), "{err}");
         assert!(file.exists());
     } else {
         assert_eq!(code, Some(1), "{err}");
@@ -34,6 +37,18 @@ fn a_command_is_recorded_or_the_kernel_is_named() {
     }
     let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
     assert!(left.iter().all(|path| *path == file), "{left:?}");
+}
+
+#[test]
+fn the_mode_can_be_chosen() {
+    let dir = tempfile::tempdir().unwrap();
+    let (code, err) =
+        record(dir.path(), &["-e", "cpu-clock,task-clock", "--immediate", "--", "true"]);
+    if accepts_build_id_bits() {
+        assert!(code == Some(0) && err.contains(", immediate,"), "{err}");
+    } else {
+        assert!(code == Some(1) && err.contains("CONFIG_PERF_BUILD_ID_OFFSET=y"), "{err}");
+    }
 }
 
 #[test]
