@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
- * Reading a PERF_RECORD_SAMPLE without trusting it, and judging its
- * (build ID, file offset) entries by the memory map of the sampled process.
+ * Reading PERF_RECORD_SAMPLE and PERF_RECORD_CALLCHAIN_DEFERRED without trusting
+ * them, and judging their (build ID, file offset) entries by the memory map of
+ * the sampled process.
  */
 #include <string.h>
+#include <unistd.h>
 
 #include "bid_common.h"
 
@@ -111,13 +113,27 @@ static void parse_branches(struct cursor *c, __u64 type, struct bid_sample *s)
 		take_array(c, s->nr_branches, sizeof(__u64));
 }
 
-static __u64 parse_regs(struct cursor *c, __u64 mask)
+static const __u64 *parse_regs(struct cursor *c, __u64 mask, __u64 *abi)
 {
-	__u64 abi = take_u64(c);
+	*abi = take_u64(c);
+	return *abi ? take_array(c, __builtin_popcountll(mask), sizeof(__u64)) : NULL;
+}
 
-	if (abi)
-		take_array(c, __builtin_popcountll(mask), sizeof(__u64));
-	return abi;
+/* Where the task was in user mode: the IP, or the only register that was asked for. */
+static void parse_regs_user(struct cursor *c, const struct perf_event_attr *attr,
+			    struct bid_sample *s)
+{
+	const __u64 *regs = parse_regs(c, attr->sample_regs_user, &s->regs_user_abi);
+
+	if (regs && attr->sample_regs_user == BID_REG_IP)
+		s->user_ip = *regs;
+}
+
+static void find_user_ip(const struct perf_event_attr *attr, struct bid_sample *s)
+{
+	if (attr->sample_type & PERF_SAMPLE_IP &&
+	    (s->hdr->misc & PERF_RECORD_MISC_CPUMODE_MASK) == PERF_RECORD_MISC_USER)
+		s->user_ip = s->ip;
 }
 
 static void parse_stack(struct cursor *c, struct bid_sample *s)
@@ -157,10 +173,20 @@ static void parse_build_ids(struct cursor *c, __u64 type, struct bid_sample *s)
 		take_array(c, take_u64(c), 1);
 }
 
+static int parsed(const struct cursor *c, const struct perf_event_header *hdr)
+{
+	if (c->bad)
+		return bid_fail("a field of the record goes past its %u bytes", hdr->size);
+	if (c->pos != c->end)
+		return bid_fail("%zd of the record's %u bytes are no field's",
+				(ssize_t)(c->end - c->pos), hdr->size);
+	return 0;
+}
+
 int bid_parse_sample(const struct perf_event_header *hdr,
 		     const struct perf_event_attr *attr, struct bid_sample *s)
 {
-	__u64 type = attr->sample_type;
+	__u64 type = attr->sample_type, abi;
 	struct cursor c = {
 		.pos = (const __u8 *)(hdr + 1),
 		.end = (const __u8 *)hdr + hdr->size,
@@ -180,7 +206,7 @@ int bid_parse_sample(const struct perf_event_header *hdr,
 	if (type & PERF_SAMPLE_BRANCH_STACK)
 		parse_branches(&c, attr->branch_sample_type, s);
 	if (type & PERF_SAMPLE_REGS_USER)
-		s->regs_user_abi = parse_regs(&c, attr->sample_regs_user);
+		parse_regs_user(&c, attr, s);
 	if (type & PERF_SAMPLE_STACK_USER)
 		parse_stack(&c, s);
 	if (type & PERF_SAMPLE_WEIGHT_TYPE)
@@ -190,16 +216,48 @@ int bid_parse_sample(const struct perf_event_header *hdr,
 	if (type & PERF_SAMPLE_TRANSACTION)
 		take_u64(&c);
 	if (type & PERF_SAMPLE_REGS_INTR)
-		parse_regs(&c, attr->sample_regs_intr);
+		parse_regs(&c, attr->sample_regs_intr, &abi);
 	parse_values(&c, type);
 	parse_build_ids(&c, type, s);
+	find_user_ip(attr, s);
+	return parsed(&c, hdr);
+}
 
-	if (c.bad)
-		return bid_fail("a field of the sample goes past its %u bytes", hdr->size);
-	if (c.pos != c.end)
-		return bid_fail("%zd of the sample's %u bytes are no field's",
-				(ssize_t)(c.end - c.pos), hdr->size);
-	return 0;
+static void parse_sample_id(struct cursor *c, __u64 type, struct bid_deferred *d)
+{
+	if (type & PERF_SAMPLE_TID)
+		take_pair(c, &d->pid, &d->tid);
+	if (type & PERF_SAMPLE_TIME)
+		d->time = take_u64(c);
+	if (type & PERF_SAMPLE_ID)
+		d->id = take_u64(c);
+	if (type & PERF_SAMPLE_STREAM_ID)
+		d->stream_id = take_u64(c);
+	if (type & PERF_SAMPLE_CPU)
+		take_pair(c, &d->cpu, NULL);
+	if (type & PERF_SAMPLE_IDENTIFIER)
+		d->identifier = take_u64(c);
+}
+
+int bid_parse_deferred(const struct perf_event_header *hdr,
+		       const struct perf_event_attr *attr, struct bid_deferred *d)
+{
+	struct cursor c = {
+		.pos = (const __u8 *)(hdr + 1),
+		.end = (const __u8 *)hdr + hdr->size,
+	};
+
+	memset(d, 0, sizeof(*d));
+	d->hdr = hdr;
+	d->cookie = take_u64(&c);
+	d->nr = take_u64(&c);
+	if (hdr->misc & PERF_RECORD_MISC_CALLCHAIN_BUILD_ID)
+		d->entries = take_array(&c, d->nr, sizeof(*d->entries));
+	else
+		d->ips = take_array(&c, d->nr, sizeof(*d->ips));
+	if (attr->sample_id_all)
+		parse_sample_id(&c, attr->sample_type, d);
+	return parsed(&c, hdr);
 }
 
 /* The check */
@@ -237,7 +295,11 @@ struct frame {
 	bool						has_ip;
 	__u64						ip;
 	const struct bid_maps				*maps;
+	bool						faultable;	/* resolved at leisure */
 };
+
+/* The region of a callchain that is over. */
+#define REGION_END	1
 
 static bool same_id(const struct perf_build_id *id, const struct bid_map *m)
 {
@@ -289,7 +351,8 @@ static int check_unresolved(const struct frame *f, const struct bid_map *m, bool
 	__u8 status = f->e->build_id.status;
 	bool ok;
 
-	if (status == PERF_BUILD_ID_OFFSET_BUSY || (!m && loose))
+	if (status == PERF_BUILD_ID_OFFSET_BUSY || status == PERF_BUILD_ID_OFFSET_NO_MEMORY ||
+	    (!m && loose))
 		return 0;
 	switch (m ? m->kind : BID_MAP_ANON) {
 	case BID_MAP_FILE:
@@ -312,16 +375,31 @@ static int check_unresolved(const struct frame *f, const struct bid_map *m, bool
 			m ? m->path : "no mapping", m ? m->id_size : 0, status);
 }
 
-/* Statuses that a user address may have when it is looked at once, at once. */
-static int check_user_status(const struct frame *f)
+/*
+ * Statuses that a user address may have when it is looked at once, at once; or
+ * at leisure, when there is nothing to wait for any more.
+ */
+static int check_user_status(const struct bid_check *c, const struct frame *f)
 {
+	bool unreadable = f->faultable && c->flags & BID_UNREADABLE;
+
 	switch (f->e->build_id.status) {
 	case PERF_BUILD_ID_OFFSET_RESOLVED:
 	case PERF_BUILD_ID_OFFSET_ANON:
 	case PERF_BUILD_ID_OFFSET_NO_BUILD_ID:
-	case PERF_BUILD_ID_OFFSET_FAULT:
-	case PERF_BUILD_ID_OFFSET_BUSY:
 		return 0;
+	case PERF_BUILD_ID_OFFSET_FAULT:
+		if (!f->faultable || unreadable)
+			return 0;
+		return bid_fail("%#llx was not read in", ULL(f->e->offset));
+	case PERF_BUILD_ID_OFFSET_BUSY:
+		if (!f->faultable)
+			return 0;
+		return bid_fail("%#llx was not waited for", ULL(f->e->offset));
+	case PERF_BUILD_ID_OFFSET_NO_MEMORY:
+		if (unreadable)
+			return 0;
+		return bid_fail("no memory for %#llx", ULL(f->e->offset));
 	case PERF_BUILD_ID_OFFSET_NO_MM:
 		return f->maps ? bid_fail("NO_MM for a task that has one") : 0;
 	default:
@@ -379,7 +457,7 @@ static int check_user(struct bid_check *c, struct frame f)
 	} else if (f.has_ip && HIGH_HALF(f.ip)) {
 		return bid_fail("%#llx, in the kernel's half, came back resolved", ULL(f.ip));
 	}
-	if (check_user_status(&f))
+	if (check_user_status(c, &f))
 		return -1;
 
 	if (f.maps && (f.has_ip || !resolved)) {
@@ -427,15 +505,26 @@ static int check_marker(const struct bid_check *c, const struct frame *f, __u64 
 		return bid_fail("marker %#llx has status %u", ULL(f->ip), f->e->build_id.status);
 	if (f->has_ip && f->ip != marker)
 		return bid_fail("marker %#llx became %#llx", ULL(f->ip), ULL(marker));
-	if (marker != (__u64)PERF_CONTEXT_KERNEL && marker != (__u64)PERF_CONTEXT_USER)
+	if (marker != (__u64)PERF_CONTEXT_KERNEL && marker != (__u64)PERF_CONTEXT_USER &&
+	    (marker != (__u64)PERF_CONTEXT_USER_DEFERRED || !c->attr->defer_callchain))
 		return bid_fail("marker %#llx", ULL(marker));
 	if (marker == (__u64)PERF_CONTEXT_KERNEL &&
 	    (c->attr->exclude_callchain_kernel || c->flags & BID_NO_KERNEL))
 		return bid_fail("kernel frames although they are excluded");
-	if (marker == (__u64)PERF_CONTEXT_USER && c->attr->exclude_callchain_user)
+	if (marker != (__u64)PERF_CONTEXT_KERNEL && c->attr->exclude_callchain_user)
 		return bid_fail("user frames although they are excluded");
 	*region = marker;
 	return 0;
+}
+
+static int check_cookie(const struct frame *f)
+{
+	if (f->e->build_id.status != PERF_BUILD_ID_OFFSET_DEFERRED)
+		return bid_fail("cookie %#llx has status %u", ULL(f->e->offset),
+				f->e->build_id.status);
+	if (f->has_ip && f->ip != f->e->offset)
+		return bid_fail("cookie %#llx became %#llx", ULL(f->ip), ULL(f->e->offset));
+	return f->e->offset ? 0 : bid_fail("a cookie of 0");
 }
 
 static int check_chain_entry(struct bid_check *c, const struct frame *f, __u64 *region)
@@ -445,6 +534,12 @@ static int check_chain_entry(struct bid_check *c, const struct frame *f, __u64 *
 
 	if (bid_check_entry(f->e))
 		return -1;
+	if (*region == (__u64)PERF_CONTEXT_USER_DEFERRED) {
+		*region = REGION_END;
+		return check_cookie(f);
+	}
+	if (*region == REGION_END)
+		return bid_fail("something follows the cookie");
 	if (marker && *region == (__u64)PERF_CONTEXT_USER && c->flags & BID_PLANTED)
 		return f->has_ip ? check_planted_marker(f) : 0;
 	if (marker)
@@ -454,6 +549,15 @@ static int check_chain_entry(struct bid_check *c, const struct frame *f, __u64 *
 	if (*region == (__u64)PERF_CONTEXT_KERNEL)
 		return check_kernel(c, f);
 	return bid_fail("a frame before any marker");
+}
+
+/* Says where in a callchain it was that something went wrong. */
+static int fail_at(const char *what, __u64 i, __u64 nr)
+{
+	char why[sizeof(bid_error)];
+
+	memcpy(why, bid_error, sizeof(why));
+	return bid_fail("%s %llu of %llu: %.400s", what, ULL(i), ULL(nr), why);
 }
 
 /* Fewer entries than addresses is right only where one more did not fit. */
@@ -478,6 +582,12 @@ static int check_chain_length(struct bid_check *c, const struct bid_sample *s)
 	return 0;
 }
 
+/* A task that runs programs, as the one whose maps we know does. */
+static bool must_defer(const struct bid_check *c, const struct bid_maps *maps)
+{
+	return c->attr->defer_callchain && maps && !(c->flags & BID_EXITS);
+}
+
 static int check_chain(struct bid_check *c, const struct bid_sample *s,
 		       const struct bid_maps *maps)
 {
@@ -493,14 +603,13 @@ static int check_chain(struct bid_check *c, const struct bid_sample *s,
 			.maps = maps,
 		};
 
-		if (check_chain_entry(c, &f, &region)) {
-			char why[sizeof(bid_error)];
-
-			strcpy(why, bid_error);
-			return bid_fail("entry %llu of %llu: %.400s", ULL(i),
-					ULL(s->nr_entries), why);
-		}
+		if (check_chain_entry(c, &f, &region))
+			return fail_at("entry", i, s->nr_entries);
 	}
+	if (region == (__u64)PERF_CONTEXT_USER_DEFERRED)
+		return bid_fail("no cookie after its marker");
+	if (region != REGION_END && must_defer(c, maps) && !c->attr->exclude_callchain_user)
+		return bid_fail("the user part is not deferred");
 	return 0;
 }
 
@@ -518,6 +627,12 @@ static int check_bid(struct bid_check *c, const struct bid_sample *s,
 		return -1;
 	switch (s->hdr->misc & PERF_RECORD_MISC_CPUMODE_MASK) {
 	case PERF_RECORD_MISC_USER:
+		if (must_defer(c, maps) ||
+		    (c->attr->defer_callchain &&
+		     s->bid->build_id.status == PERF_BUILD_ID_OFFSET_DEFERRED)) {
+			f.has_ip = false;
+			return check_cookie(&f);
+		}
 		return check_user(c, f);
 	case PERF_RECORD_MISC_KERNEL:
 		return check_kernel(c, &f);
@@ -540,25 +655,111 @@ static int check_innermost(const struct bid_sample *s)
 	return 0;
 }
 
+/* Those that the maps are of. */
+static const struct bid_maps *maps_of(const struct bid_check *c, __u32 pid)
+{
+	bool ours = !c->pid && !c->nr_pids;
+
+	ours |= c->pid && c->pid == (pid_t)pid;
+	for (size_t i = 0; !ours && i < c->nr_pids; i++)
+		ours = c->pids[i] == (pid_t)pid;
+	return ours ? c->maps : NULL;
+}
+
+__u64 bid_sample_cookie(const struct bid_sample *s)
+{
+	__u64 n = s->nr_entries;
+
+	if (s->bid && s->bid->build_id.status == PERF_BUILD_ID_OFFSET_DEFERRED)
+		return s->bid->offset;
+	if (n && s->entries[n - 1].build_id.status == PERF_BUILD_ID_OFFSET_DEFERRED)
+		return s->entries[n - 1].offset;
+	n = s->nr_ips;
+	if (n >= 2 && s->ips[n - 2] == (__u64)PERF_CONTEXT_USER_DEFERRED)
+		return s->ips[n - 1];
+	return 0;
+}
+
+/* All that a sample says of its user part is one cookie. */
+static int check_one_cookie(const struct bid_sample *s)
+{
+	__u64 cookie = bid_sample_cookie(s), n = s->nr_entries;
+
+	if (!cookie)
+		return 0;
+	if (n && s->entries[n - 1].build_id.status == PERF_BUILD_ID_OFFSET_DEFERRED &&
+	    s->entries[n - 1].offset != cookie)
+		return bid_fail("cookies %#llx and %#llx", ULL(cookie),
+				ULL(s->entries[n - 1].offset));
+	n = s->nr_ips;
+	if (n >= 2 && s->ips[n - 2] == (__u64)PERF_CONTEXT_USER_DEFERRED &&
+	    s->ips[n - 1] != cookie)
+		return bid_fail("cookies %#llx and %#llx", ULL(cookie), ULL(s->ips[n - 1]));
+	return 0;
+}
+
 int bid_check_sample(struct bid_check *c, const struct bid_sample *s)
 {
-	const struct bid_maps *maps = c->maps;
+	const struct bid_maps *maps = maps_of(c, s->pid);
 
-	if (c->pid && c->pid != (pid_t)s->pid)
-		maps = NULL;
 	if (s->bid && check_bid(c, s, maps))
 		return -1;
 	if (s->entries && check_chain(c, s, maps))
 		return -1;
 	if (s->bid && s->entries && check_innermost(s))
 		return -1;
+	if (check_one_cookie(s))
+		return -1;
 	c->stats.samples++;
 	return c->each ? c->each(s, c->each_arg) : 0;
+}
+
+int bid_check_frame(const struct bid_check *check, __u32 pid,
+		    const struct perf_sample_build_id_offset *e, __u64 ip)
+{
+	struct bid_check c = *check;	/* the frame was counted when it came */
+	struct frame f = {
+		.e = e, .has_ip = true, .ip = ip, .maps = maps_of(check, pid), .faultable = true,
+	};
+
+	if (bid_check_entry(e))
+		return -1;
+	if (f.maps)
+		return check_user(&c, f);
+	/* in a file at least the place in the page is the same */
+	if (e->build_id.status == PERF_BUILD_ID_OFFSET_RESOLVED ?
+	    (e->offset ^ ip) % sysconf(_SC_PAGESIZE) : e->offset != ip)
+		return bid_fail("%#llx became %#llx", ULL(ip), ULL(e->offset));
+	return 0;
+}
+
+int bid_check_deferred(struct bid_check *c, const struct bid_deferred *d)
+{
+	const struct bid_maps *maps = maps_of(c, d->pid);
+	unsigned int misc = PERF_RECORD_MISC_USER;
+
+	if (d->entries)
+		misc |= PERF_RECORD_MISC_CALLCHAIN_BUILD_ID;
+	if (d->hdr->misc != misc)
+		return bid_fail("misc %#x", d->hdr->misc);
+	if (!d->cookie)
+		return bid_fail("a deferred callchain without cookie");
+	if (d->nr > BID_MAX_ENTRIES)
+		return bid_fail("%llu entries", ULL(d->nr));
+	for (__u64 i = 0; d->entries && i < d->nr; i++) {
+		struct frame f = { .e = &d->entries[i], .maps = maps, .faultable = true };
+
+		if (bid_check_entry(f.e) || check_user(c, f))
+			return fail_at("frame", i, d->nr);
+	}
+	c->stats.deferred++;
+	return c->each_deferred ? c->each_deferred(d, c->each_arg) : 0;
 }
 
 int bid_check_record(const struct perf_event_header *hdr, void *check)
 {
 	struct bid_check *c = check;
+	struct bid_deferred d;
 	struct bid_sample s;
 
 	switch (hdr->type) {
@@ -571,7 +772,11 @@ int bid_check_record(const struct perf_event_header *hdr, void *check)
 		c->stats.lost_records++;
 		return 0;
 	case PERF_RECORD_CALLCHAIN_DEFERRED:
-		return bid_fail("a deferred record that nobody asked for");
+		if (!c->attr->defer_output)
+			return bid_fail("a deferred record that nobody asked for");
+		if (bid_parse_deferred(hdr, c->attr, &d))
+			return -1;
+		return bid_check_deferred(c, &d);
 	default:
 		c->stats.others++;
 		return hdr->type < PERF_RECORD_MAX ? 0 : bid_fail("record of type %u", hdr->type);

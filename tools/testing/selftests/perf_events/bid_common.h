@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0 */
 /*
- * What the bid_* tests share: events and their rings, a sample parser that
+ * What the bid_* tests share: events and their rings, a parser of records that
  * trusts nothing, the memory map of a process with the build IDs of its files,
- * and the check of every (build ID, file offset) entry against that map.
+ * the check of every (build ID, file offset) entry against that map, and a book
+ * of the cookies that join samples to deferred callchains.
  *
  * Functions that can fail return 0 or a negative number and say why in
  * bid_error[].
@@ -10,11 +11,16 @@
 #ifndef BID_COMMON_H
 #define BID_COMMON_H
 
+#include <linux/const.h>
 #include <linux/perf_event.h>
 #include <linux/perf_build_id.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <sys/types.h>
+
+#ifdef __x86_64__
+#include <asm/perf_regs.h>
+#endif
 
 #include "kselftest.h"
 
@@ -31,6 +37,13 @@
 #define BID_DEADLINE_S		25
 #define BID_TIMEOUT_S		60	/* of a test: more than a deadline */
 #define BID_RING_PAGES		64
+
+/* The mask of PERF_SAMPLE_REGS_USER for the instruction pointer alone. */
+#ifdef __x86_64__
+#define BID_REG_IP		_BITULL(PERF_REG_X86_IP)
+#else
+#define BID_REG_IP		0
+#endif
 
 #define BID_ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
 
@@ -82,6 +95,7 @@ struct bid_sample {
 	__u32						raw_size;
 	__u64						nr_branches;
 	__u64						regs_user_abi;
+	__u64						user_ip;	/* 0: not known */
 	__u64						stack_size;
 	const struct perf_sample_build_id_offset	*bid;
 	const struct perf_sample_build_id_offset	*entries;
@@ -90,6 +104,25 @@ struct bid_sample {
 
 int bid_parse_sample(const struct perf_event_header *hdr,
 		     const struct perf_event_attr *attr, struct bid_sample *s);
+/* The cookie that stands for the user part; 0: there is none. */
+__u64 bid_sample_cookie(const struct bid_sample *s);
+
+/* Deferred callchains, in the form with addresses or with entries */
+
+struct bid_deferred {
+	const struct perf_event_header			*hdr;
+	__u64						cookie;
+	__u64						nr;
+	const __u64					*ips;
+	const struct perf_sample_build_id_offset	*entries;
+	__u32						pid, tid;
+	__u64						time;
+	__u64						id, stream_id, identifier;
+	__u32						cpu;
+};
+
+int bid_parse_deferred(const struct perf_event_header *hdr,
+		       const struct perf_event_attr *attr, struct bid_deferred *d);
 
 /* Build IDs and maps */
 
@@ -134,9 +167,12 @@ const struct bid_map *bid_maps_exec(const struct bid_maps *maps, const char *nam
 #define BID_LOOSE	0x2	/* the maps changed while the samples were taken */
 #define BID_PLANTED	0x4	/* return addresses may look like anything */
 #define BID_DEEP	0x8	/* chains may be longer than what a record holds */
+#define BID_EXITS	0x10	/* tasks exit, and then defer nothing */
+#define BID_UNREADABLE	0x20	/* files may be impossible to read, memory short */
 
 struct bid_stats {
 	unsigned long	samples;
+	unsigned long	deferred;
 	unsigned long	lost, lost_records;
 	unsigned long	others;
 	unsigned long	clamped;
@@ -151,15 +187,22 @@ struct bid_check {
 	const struct perf_event_attr	*attr;
 	const struct bid_maps		*maps;
 	pid_t				pid;	/* whose maps; 0: everyone's */
+	const pid_t			*pids;	/* ... or theirs */
+	size_t				nr_pids;
 	unsigned int			flags;
 	const struct bid_map		*focus;
 	int				(*each)(const struct bid_sample *s, void *arg);
+	int				(*each_deferred)(const struct bid_deferred *d, void *arg);
 	void				*each_arg;
 	struct bid_stats		stats;
 };
 
 int bid_check_entry(const struct perf_sample_build_id_offset *e);
 int bid_check_sample(struct bid_check *c, const struct bid_sample *s);
+int bid_check_deferred(struct bid_check *c, const struct bid_deferred *d);
+/* Does the entry, of a task with this pid and resolved at leisure, stand for ip? */
+int bid_check_frame(const struct bid_check *c, __u32 pid,
+		    const struct perf_sample_build_id_offset *e, __u64 ip);
 int bid_check_record(const struct perf_event_header *hdr, void *check);
 bool bid_is_context(__u64 ip);
 /*
@@ -184,6 +227,99 @@ int bid_collect_fn(struct bid_event *e, size_t nr, bid_record_fn fn, void *fn_ar
 		   void (*load)(void *arg), void *arg,
 		   const unsigned long *counter, unsigned long want);
 
+/*
+ * Cookies: what was said of each in samples and in deferred callchains. Of
+ * records there are two kinds, BID_PLAIN and BID_FULL.
+ */
+
+enum { BID_PLAIN, BID_FULL, BID_FORMS };
+
+struct bid_cookie {
+	__u64					cookie;
+	__u32					pid, tid;
+	__u32					cpu, record_cpu;
+	__u64					time;	/* of the first sample */
+	unsigned int				samples;
+	unsigned int				strays;	/* ... with another user address */
+	unsigned int				records[BID_FORMS];
+	__u64					nr[BID_FORMS];
+	__u64					ip;	/* of the user part; 0: not known */
+	__u64					first_ip;
+	struct perf_sample_build_id_offset	first;
+};
+
+struct bid_cookies {
+	struct bid_cookie	*slot;
+	size_t			slots, nr;
+};
+
+struct bid_pairs {
+	unsigned long	cookies, samples;
+	unsigned long	pairs;		/* cookies with a sample and one record */
+	unsigned long	unanswered;	/* ... with a sample and no record */
+	unsigned long	unasked;	/* ... with a record and no sample */
+	unsigned long	repeated;	/* ... with several records of a kind */
+	unsigned long	agree;		/* the first frame is the sample's user address */
+	unsigned long	differ;
+	unsigned long	strays;		/* samples with another user address than the first */
+	unsigned long	moved;		/* the record is from another CPU */
+	unsigned long	last;		/* unanswered, and the last of their task */
+	unsigned long	in_exec;	/* differ or stray, of tasks in execs */
+};
+
+/*
+ * A tool: events of one kind, for one task or for all, on one CPU or on each,
+ * all with a ring of their own, a judge of their records and a book of cookies.
+ */
+
+#define BID_CPUS_MAX	64
+#define BID_EXECS	65536
+#define BID_EACH_CPU	-2
+/* What makes a record's origin known; with sample_id_all, of deferred ones too. */
+#define BID_ORIGIN	(PERF_SAMPLE_IDENTIFIER | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | \
+			 PERF_SAMPLE_CPU)
+
+struct bid_tool {
+	struct perf_event_attr	attr;
+	struct bid_event	e[BID_CPUS_MAX];
+	size_t			nr;
+	struct bid_check	check;
+	struct bid_cookies	book;
+	pid_t			only;		/* whose cookies; 0: everyone's */
+	/* by task: it has become another program meanwhile (or one with its low bits) */
+	const bool		*execs;
+	int			(*each)(const struct bid_sample *s, void *arg);
+	int			(*each_deferred)(const struct bid_deferred *d, void *arg);
+	void			*each_arg;
+};
+
+/* As bid_ready(), and the kernel can unwind user stacks later. */
+int bid_deferred_ready(void);
+void bid_attr_defer(struct perf_event_attr *attr);
+int bid_tool_open(struct bid_tool *t, const struct perf_event_attr *attr,
+		  const struct bid_maps *maps, pid_t pid, int cpu, size_t pages);
+void bid_tool_close(struct bid_tool *t);
+int bid_tool_enable(struct bid_tool *t);
+int bid_tool_disable(struct bid_tool *t);
+int bid_tool_record(const struct perf_event_header *hdr, void *tool);
+int bid_tool_drain(struct bid_tool *t);
+/* form: what every cookie must have one record of. */
+void bid_tool_pairs(struct bid_tool *t, int form, struct bid_pairs *pairs);
+/* Every sample has its one record, and what they say of the user address agrees. */
+int bid_tool_paired(struct bid_tool *t, int form, unsigned long want);
+
+/* A child of ours that waits for the first word before it runs fn(). */
+struct bid_task {
+	pid_t	pid;
+	int	in, out;
+};
+
+int bid_task_fork(struct bid_task *t, void (*fn)(void *arg), void *arg);
+int bid_task_tell(struct bid_task *t);
+int bid_task_listen(struct bid_task *t);
+int bid_task_wait(struct bid_task *t, int *status);
+void bid_task_kill(struct bid_task *t);
+
 /* Loads */
 
 void bid_load_user(void *arg);		/* a few nested calls */
@@ -205,6 +341,19 @@ static inline void bid_spin(unsigned long n)
  */
 void bid_planted_spin(void *frames, unsigned long n);
 extern const char bid_planted_loop[], bid_planted_end[];
+
+/*
+ * A system call with a callchain that was made up: the caller's frames, which
+ * must be on its stack, in the order of their addresses (x86-64, bid_tool.c).
+ */
+struct bid_planted {
+	__u64	next;
+	__u64	ret;
+};
+
+void bid_plant(struct bid_planted *frames, const __u64 *ret, size_t nr);
+long bid_planted_call(const struct bid_planted *frames, long nr, long a, long b, long c);
+extern const char bid_planted_return[];
 
 /* What bid_lib.so has */
 typedef void (*bid_lib_spin_fn)(unsigned long n);

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0
 /*
  * bid_prog READY_FD [NEXT]: says on READY_FD that it runs, then spins in a few
- * nested calls until it is killed. On SIGUSR1 it becomes NEXT instead. Linked
- * several times over with different build IDs and segments.
+ * nested calls until it is killed. On SIGUSR1 it becomes NEXT instead. With the
+ * word "end" in place of READY_FD it ends at once. Linked several times over with
+ * different build IDs and segments.
  */
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -48,6 +50,8 @@ int main(int argc, char **argv)
 	int ready = argc > 1 ? atoi(argv[1]) : -1;
 	char *next[3] = { argv[0], argc > 1 ? argv[1] : NULL, NULL };
 
+	if (argc > 1 && !strcmp(argv[1], "end"))
+		return 0;
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	alarm(90);
 	signal(SIGUSR1, on_usr1);

@@ -283,6 +283,175 @@ TEST_F(judge, kernel_frames)
 	EXPECT_NE(0, judge(&self->t));
 }
 
+/* Deferred: a cookie in the sample, the frames in a record of their own. */
+
+struct deferred_record {
+	struct perf_event_header		hdr;
+	__u64					cookie, nr;
+	struct perf_sample_build_id_offset	entries[3];
+	__u32					pid, tid;
+	__u64					identifier;
+};
+
+static void defer_trial(struct trial *t)
+{
+	struct record *r = &t->r;
+
+	t->attr.defer_callchain = 1;
+	t->attr.defer_output = 1;
+	r->ips[0] = (__u64)PERF_CONTEXT_KERNEL;
+	r->ips[1] = 0xffffffff81001000;
+	r->ips[2] = (__u64)PERF_CONTEXT_USER_DEFERRED;
+	r->ips[3] = 0x300000001;
+	set_entry(&r->entries[0], PERF_BUILD_ID_OFFSET_CONTEXT, r->ips[0]);
+	set_entry(&r->entries[1], PERF_BUILD_ID_OFFSET_KERNEL, r->ips[1]);
+	set_entry(&r->entries[2], PERF_BUILD_ID_OFFSET_CONTEXT, r->ips[2]);
+	set_entry(&r->entries[3], PERF_BUILD_ID_OFFSET_DEFERRED, r->ips[3]);
+	r->bid = r->entries[3];
+}
+
+static const char *spoil_cookie(struct trial *t, int which)
+{
+	struct perf_sample_build_id_offset *e = t->r.entries;
+
+	switch (which) {
+	case 0:
+		t->attr.defer_callchain = 0;
+		return "deferred though nobody asked";
+	case 1:
+		e[3].offset++;
+		return "cookie unlike that of CALLCHAIN";
+	case 2:
+		t->r.bid.offset++;
+		return "IP's cookie";
+	case 3:
+		e[3].build_id.status = PERF_BUILD_ID_OFFSET_ANON;
+		return "cookie's status";
+	case 4:
+		set_resolved(&t->r.bid, &t->maps.map[0], t->r.ip);
+		return "IP not deferred";
+	case 5:
+		e[2].offset = (__u64)PERF_CONTEXT_USER;
+		t->r.ips[2] = e[2].offset;
+		return "cookie after another marker";
+	case 6:
+		t->r.nr_entries = 3;
+		t->r.hdr.size -= sizeof(e[3]);
+		return "no cookie";
+	case 7:
+		t->r.nr_entries = 2;
+		t->r.hdr.size -= 2 * sizeof(e[3]);
+		return "nothing of the user part";
+	case 8:
+		t->r.bid.offset = 0;
+		e[3].offset = 0;
+		t->r.ips[3] = 0;
+		return "cookie of 0";
+	default:
+		return NULL;
+	}
+}
+
+TEST_F(judge, deferred_sample)
+{
+	struct trial right;
+	const char *name;
+	int nr;
+
+	defer_trial(&self->t);
+	right = self->t;
+	EXPECT_EQ(0, judge(&self->t)) TH_LOG("%s", bid_error);
+	for (nr = 0; (name = spoil_cookie(&self->t, nr)); nr++) {
+		EXPECT_NE(0, judge(&self->t)) TH_LOG("%s", name);
+		self->t = right;
+	}
+	EXPECT_EQ(9, nr);
+}
+
+static void make_deferred(struct deferred_record *d, const struct trial *t)
+{
+	memset(d, 0, sizeof(*d));
+	d->hdr.type = PERF_RECORD_CALLCHAIN_DEFERRED;
+	d->hdr.misc = PERF_RECORD_MISC_USER | PERF_RECORD_MISC_CALLCHAIN_BUILD_ID;
+	d->hdr.size = sizeof(*d);
+	d->cookie = 0x300000001;
+	d->nr = 3;
+	memcpy(d->entries, &t->r.entries[1], sizeof(d->entries));
+}
+
+static const char *spoil_deferred(struct deferred_record *d, int which)
+{
+	switch (which) {
+	case 0:
+		d->hdr.misc = PERF_RECORD_MISC_USER;
+		return "entries taken for addresses";
+	case 1:
+		d->hdr.misc = PERF_RECORD_MISC_CALLCHAIN_BUILD_ID;
+		return "not of user mode";
+	case 2:
+		d->hdr.size -= 8;
+		return "short trailer";
+	case 3:
+		d->nr = 2;
+		return "fewer entries";
+	case 4:
+		d->nr = 4;
+		return "more entries";
+	case 5:
+		d->nr = -1ULL / 32 + 4;
+		return "far more entries";
+	case 6:
+		d->cookie = 0;
+		return "no cookie";
+	case 7:
+		set_entry(&d->entries[0], PERF_BUILD_ID_OFFSET_FAULT, 0x1800);
+		return "FAULT";
+	case 8:
+		set_entry(&d->entries[0], PERF_BUILD_ID_OFFSET_BUSY, 0x1800);
+		return "BUSY";
+	case 9:
+		set_entry(&d->entries[0], PERF_BUILD_ID_OFFSET_NO_MEMORY, 0x1800);
+		return "NO_MEMORY";
+	case 10:
+		set_entry(&d->entries[0], PERF_BUILD_ID_OFFSET_ANON, 0x1800);
+		return "ANON for a file";
+	case 11:
+		d->entries[0].offset = 0x7000;
+		return "unexplained offset";
+	case 12:
+		set_entry(&d->entries[0], PERF_BUILD_ID_OFFSET_CONTEXT, (__u64)PERF_CONTEXT_USER);
+		return "a marker";
+	case 13:
+		d->entries[2].build_id.__reserved = 1;
+		return "reserved bytes";
+	default:
+		return NULL;
+	}
+}
+
+TEST_F(judge, deferred_record)
+{
+	struct deferred_record d;
+	const char *name;
+	int nr;
+
+	self->t.attr.sample_type = TYPE | PERF_SAMPLE_TID | PERF_SAMPLE_IDENTIFIER;
+	self->t.attr.sample_id_all = 1;
+	make_deferred(&d, &self->t);
+	EXPECT_NE(0, bid_check_record(&d.hdr, &self->t.check)) TH_LOG("not asked for");
+	self->t.attr.defer_output = 1;
+	EXPECT_EQ(0, bid_check_record(&d.hdr, &self->t.check)) TH_LOG("%s", bid_error);
+	EXPECT_EQ(1, self->t.check.stats.deferred);
+	for (nr = 0; (name = spoil_deferred(&d, nr)); nr++) {
+		EXPECT_NE(0, bid_check_record(&d.hdr, &self->t.check)) TH_LOG("%s", name);
+		make_deferred(&d, &self->t);
+	}
+	EXPECT_EQ(14, nr);
+	self->t.check.flags = BID_UNREADABLE;
+	set_entry(&d.entries[0], PERF_BUILD_ID_OFFSET_NO_MEMORY, 0x1800);
+	EXPECT_EQ(0, bid_check_record(&d.hdr, &self->t.check)) TH_LOG("%s", bid_error);
+}
+
 /* What the tests take for the truth about files, on files whose ID is known. */
 TEST(build_ids_of_programs)
 {
