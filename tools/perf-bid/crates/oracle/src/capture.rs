@@ -16,6 +16,8 @@ use perf_bid_core::event::EventSpec;
 use perf_bid_core::record::Format;
 use perf_bid_core::session::Config;
 use perf_bid_core::session::Session;
+use perf_bid_core::session::accepts_deferral;
+use perf_bid_core::session::kernel_release;
 use perf_bid_core::session::online_cpus;
 use perf_bid_core::workload::Workload;
 
@@ -36,6 +38,8 @@ pub struct Capture {
     pub rings: Vec<Vec<u8>>,
     /// Samples lost, by the events' own count.
     pub lost: u64,
+    /// User addresses were to be deferred.
+    pub deferred: bool,
     /// The command's.
     pub status: ExitStatus,
 }
@@ -47,6 +51,9 @@ pub fn run(args: &Args) -> Result<Capture> {
     let shown = program.to_string_lossy().into_owned();
     let workload = Workload::fork(program, words.collect())
         .with_context(|| format!("cannot start {shown}"))?;
+    if args.deferred && !accepts_deferral() {
+        bail!("this kernel ({}) does not defer callchains with build IDs", kernel_release());
+    }
     let events = events(args)?;
     let cpus = online_cpus().context("cannot list the CPUs")?;
     let tasks = [workload.pid()];
@@ -71,7 +78,7 @@ pub fn run(args: &Args) -> Result<Capture> {
     if rings.iter().all(Vec::is_empty) {
         bail!("the kernel wrote no record at all");
     }
-    Ok(Capture { format, ids, rings, lost, status })
+    Ok(Capture { format, ids, rings, lost, deferred: args.deferred, status })
 }
 
 fn drain(session: &mut Session, rings: &mut [Vec<u8>]) -> usize {
@@ -106,7 +113,9 @@ fn events(args: &Args) -> Result<Vec<(String, Attr)>> {
             | flag::SAMPLE_ID_ALL
             | flag::USE_CLOCKID
             | flag::WATERMARK
-            | if args.count.is_none() { flag::FREQ } else { 0 },
+            | if args.count.is_none() { flag::FREQ } else { 0 }
+            // Each event has its own records to be judged.
+            | if args.deferred { flag::DEFER_CALLCHAIN | flag::DEFER_OUTPUT } else { 0 },
         clockid: CLOCK_MONOTONIC,
         wakeup: 1 << 16,
         ..spec.attr()

@@ -18,6 +18,10 @@
 //! A resolved entry that contradicts the mappings is forgiven in one case only: if the record
 //! of a mapping that explains ID and offset exactly comes within [`IN_FLIGHT`]. The kernel
 //! writes the record after it has made the mapping.
+//!
+//! In deferred mode, the frames of a record are judged by the mappings at its time, against the
+//! addresses in the record that the kernel writes beside it. Samples say no more than the
+//! cookie; what they resolve on their own, as the task was exiting, is counted apart.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -29,6 +33,8 @@ use perf_bid_core::abi::Entry;
 use perf_bid_core::abi::Status;
 use perf_bid_core::abi::context;
 use perf_bid_core::abi::misc;
+use perf_bid_core::record::Deferred;
+use perf_bid_core::record::DeferredFrames;
 use perf_bid_core::record::RawRecord;
 use perf_bid_core::record::Record;
 use perf_bid_core::record::Sample;
@@ -37,10 +43,14 @@ use perf_bid_core::store;
 use crate::capture::Capture;
 use crate::files::Files;
 use crate::files::Truth;
+use crate::pairs::Form;
+use crate::pairs::Pairs;
+use crate::pairs::Task;
 use crate::replay::Backing;
 use crate::replay::FileName;
 use crate::replay::Mapping;
 use crate::replay::Spaces;
+use crate::verdict::Share;
 use crate::verdict::Verdict;
 
 /// How long after a sample the record of a mapping it saw may come, in nanoseconds.
@@ -68,11 +78,14 @@ pub fn judge(capture: &Capture) -> Result<Verdict> {
                 judge.verdict.execs += 1;
                 judge.spaces.exec(comm.pid);
             }
+            Record::Deferred(deferred) => judge.deferred(&deferred, *time),
+            Record::Exit(task) => judge.pairs.exit(task.tid),
             Record::Lost(lost) | Record::LostSamples(lost) => judge.verdict.lost += lost.lost,
             _ => {}
         }
     }
     judge.settle_anon();
+    judge.pairs.settle(&mut judge.verdict);
     let mut verdict = judge.verdict;
     verdict.lost = verdict.lost.max(capture.lost);
     verdict.status = Some(capture.status);
@@ -113,11 +126,13 @@ struct Case<'a> {
     entry: &'a Entry,
     /// The sample was taken at this very address in user mode.
     executing: bool,
-    event: usize,
+    share: Share,
 }
 
-struct Judge {
+struct Judge<'a> {
     verdict: Verdict,
+    deferred: bool,
+    pairs: Pairs<'a>,
     spaces: Spaces,
     files: Files,
     instances: u64,
@@ -130,8 +145,8 @@ struct Judge {
     alive: HashMap<(u32, u64, u64), u64>,
 }
 
-impl Judge {
-    fn new(capture: &Capture, records: &[(u64, RawRecord<'_>)]) -> Result<Self> {
+impl<'a> Judge<'a> {
+    fn new(capture: &Capture, records: &[(u64, RawRecord<'a>)]) -> Result<Self> {
         let mut mappings: HashMap<u32, Vec<(u64, Mapping)>> = HashMap::new();
         for (time, raw) in records {
             if let Record::Mmap(mmap) = capture.format.decode(raw)? {
@@ -139,13 +154,17 @@ impl Judge {
             }
         }
         let ids = capture.ids.iter().enumerate();
+        let event_of =
+            ids.flat_map(|(index, ids)| ids.iter().map(move |&id| (id, index))).collect();
         Ok(Self {
             verdict: Verdict::new(capture.ids.len()),
+            deferred: capture.deferred,
+            pairs: Pairs::new(capture, records, &event_of)?,
             spaces: Spaces::default(),
             files: Files::default(),
             instances: 0,
             vdso: store::vdso_build_id(),
-            event_of: ids.flat_map(|(index, ids)| ids.iter().map(move |&id| (id, index))).collect(),
+            event_of,
             mappings,
             anon: Vec::new(),
             alive: HashMap::new(),
@@ -161,11 +180,19 @@ impl Judge {
         };
         self.verdict.sample(event);
         let in_user = sample.cpumode == misc::USER;
-        let case = |ip, entry, executing| Case { pid, time, ip, entry, executing, event };
-        if in_user {
-            self.user(&case(ip, bid, true));
-        } else {
+        let share = if self.deferred { Share::AtOnce } else { Share::Event(event) };
+        let case = |ip, entry, executing| Case { pid, time, ip, entry, executing, share };
+        let mut cookies = Vec::new();
+        if !in_user {
             self.not_user(pid, ip, bid, Status::Kernel);
+        } else if !self.deferred {
+            self.user(&case(ip, bid, true));
+        } else if bid.status() == Status::Deferred {
+            cookies.push(bid.offset());
+            self.not_user(pid, bid.offset(), bid, Status::Deferred);
+        } else {
+            let what = format!("pid {pid} ip {ip:#x} is not deferred: {}", show(bid));
+            self.verdict.mismatch(what);
         }
         let (ips, entries) = match (sample.callchain, sample.bid_callchain) {
             (Some(ips), Some(entries)) if ips.len() == entries.len() => (ips, entries),
@@ -177,21 +204,80 @@ impl Judge {
                 return;
             }
         };
-        let mut user = false;
+        let mut part = 0;
         let mut first = false;
         for (address, entry) in ips.iter().map(|ip| ip.get()).zip(entries) {
+            let user = part == context::USER;
             // A broken stack may hold a value that looks like a marker.
-            let marker =
-                context::is_marker(address) && (!user || entry.status() == Status::Context);
+            let marker = context::is_marker(address)
+                && part != context::USER_DEFERRED
+                && (!user || entry.status() == Status::Context);
             if marker {
-                user = address == context::USER;
-                first = user;
+                part = address;
+                first = true;
                 self.not_user(pid, address, entry, Status::Context);
             } else if user {
                 self.user(&case(address, entry, first && in_user && address == ip));
                 first = false;
+            } else if part == context::USER_DEFERRED && self.deferred {
+                cookies.push(address);
+                self.not_user(pid, address, entry, Status::Deferred);
             } else {
                 self.not_user(pid, address, entry, Status::Kernel);
+            }
+        }
+        self.cookies(sample, &cookies, in_user);
+    }
+
+    /// The cookies of one sample: the same one in the instruction pointer's place and at the
+    /// end of the callchain.
+    fn cookies(&mut self, sample: &Sample<'_>, cookies: &[u64], in_user: bool) {
+        let task = Task { pid: sample.pid.unwrap_or(0), tid: sample.tid.unwrap_or(0) };
+        let at_end = sample.bid_callchain.and_then(<[_]>::last);
+        match (cookies, in_user) {
+            // Of user mode, it has been judged already.
+            ([], _) => {}
+            ([cookie], false) if at_end.is_some_and(|entry| entry.offset() == *cookie) => {
+                self.pairs.sample(*cookie, task, None, &mut self.verdict);
+            }
+            ([ip, chain], true) if ip == chain => {
+                self.pairs.sample(*ip, task, sample.ip, &mut self.verdict);
+            }
+            _ if !self.deferred => {}
+            _ => self.verdict.mismatch(format!("pid {}: the cookies {cookies:x?}", task.pid)),
+        }
+    }
+
+    fn deferred(&mut self, deferred: &Deferred<'_>, time: u64) {
+        let id = &deferred.id;
+        let task = Task { pid: id.pid.unwrap_or(0), tid: id.tid.unwrap_or(0) };
+        let (pid, cookie) = (task.pid, deferred.cookie);
+        let event = id.id.and_then(|id| self.event_of.get(&id).copied());
+        let Some(event) = event.filter(|_| self.deferred) else {
+            self.verdict.mismatch(format!("pid {pid}: a deferred callchain nobody asked for"));
+            return;
+        };
+        let ips = self.pairs.addresses(cookie, event);
+        let first = ips.and_then(<[_]>::first).map(|ip| ip.get());
+        let form = match deferred.frames {
+            DeferredFrames::Addresses(_) => Form::Addresses,
+            DeferredFrames::Entries(_) => Form::Entries,
+        };
+        self.pairs.record(cookie, task, event, form, first, &mut self.verdict);
+        let DeferredFrames::Entries(entries) = deferred.frames else {
+            return;
+        };
+        match ips {
+            Some(ips) if ips.len() == entries.len() && !ips.is_empty() => {
+                for (at, (ip, entry)) in ips.iter().zip(entries).enumerate() {
+                    let (ip, executing, share) = (ip.get(), at == 0, Share::Event(event));
+                    self.user(&Case { pid, time, ip, entry, executing, share });
+                }
+            }
+            _ => {
+                let ips = ips.map_or("no".to_owned(), |ips| ips.len().to_string());
+                let what = format!("{ips} deferred addresses, {} entries", entries.len());
+                self.verdict.mismatch(format!("pid {pid} cookie {cookie:#x}: {what}"));
             }
         }
     }
@@ -223,7 +309,7 @@ impl Judge {
             return;
         }
         if matches!(status, Status::Context | Status::Deferred) {
-            self.mismatch(case, None, "not a status for a user address in immediate mode");
+            self.mismatch(case, None, "not a status for a user address");
             return;
         }
         if case.ip >> 63 == 1 {
@@ -301,7 +387,7 @@ impl Judge {
         match (case.entry.build_id(), truth) {
             (Some(id), Truth::Note(expected) | Truth::Recorded(expected)) => {
                 if (id, case.entry.offset()) == (expected, offset) {
-                    self.verdict.resolved(case.event, id, matches!(truth, Truth::Note(_)));
+                    self.verdict.resolved(case.share, id, matches!(truth, Truth::Note(_)));
                     let last = self.alive.entry(place).or_default();
                     *last = case.time.max(*last);
                 } else {
@@ -322,7 +408,7 @@ impl Judge {
                 self.mismatch(case, Some(mapping), "the file has a build ID note");
             }
             (None, truth) if truth.build_id().is_some() => {
-                self.verdict.file_unresolved(case.event, status, &file.path);
+                self.verdict.file_unresolved(case.share, status, &file.path);
             }
             (None, _) if status == Status::NoBuildId => {
                 self.verdict.note("file without a build ID, said so");
@@ -487,8 +573,105 @@ mod tests {
             ids: vec![vec![1]],
             rings: vec![records.concat()],
             lost: 0,
+            deferred: false,
             status: ExitStatus::from_raw(0),
         }
+    }
+
+    const COOKIE: u64 = 0x77;
+
+    /// A user-mode sample at `ip` that waits for its callchain.
+    fn waits(time: u64, ip: u64, cookie: u64) -> Vec<u8> {
+        let chain = [context::USER_DEFERRED, cookie];
+        let entries = [bytes(&[], 1, context::USER_DEFERRED), bytes(&[], 3, cookie)].concat();
+        let mut body = words(&[1, ip, pair(PID, PID), time, 0, 2]);
+        body.extend([words(&chain), bytes(&[], 3, cookie), words(&[2]), entries].concat());
+        record(9, misc::USER, &body)
+    }
+
+    /// The two records of a callchain, of thread `tid`.
+    fn late(time: u64, tid: u32, cookie: u64, frames: &[(u64, Vec<u8>)]) -> [Vec<u8>; 2] {
+        let head = words(&[cookie, frames.len() as u64]);
+        let id = words(&[pair(PID, tid), time, 0, 1]);
+        let ips: Vec<_> = frames.iter().map(|(ip, _)| *ip).collect();
+        let entries: Vec<_> = frames.iter().flat_map(|(_, entry)| entry.clone()).collect();
+        [
+            record(22, misc::USER | misc::CALLCHAIN_BUILD_ID, &[&head[..], &entries, &id].concat()),
+            record(22, misc::USER, &[head, words(&ips), id].concat()),
+        ]
+    }
+
+    fn judge_deferred(records: &[Vec<u8>]) -> Verdict {
+        judge(&Capture { deferred: true, ..capture(records) }).unwrap()
+    }
+
+    /// The mapping of this file, a sample that waits in it, and a good callchain.
+    fn good_deferred() -> [Vec<u8>; 4] {
+        let (path, id) = me();
+        let frame = |into| (START + into, bytes(id.as_bytes(), 0, PGOFF + into));
+        let [entries, addresses] = late(20, PID, COOKIE, &[frame(8), frame(0x100)]);
+        let map = mmap(1, START, 0x4000, &path, Some(id.as_bytes()));
+        [map, waits(10, START + 8, COOKIE), entries, addresses]
+    }
+
+    #[test]
+    fn deferred_callchains_are_judged_once() {
+        let good = good_deferred();
+        let verdict = judge_deferred(&good);
+        assert_eq!((verdict.mismatches, verdict.user_frames), (0, 2), "{}", verdict.line());
+        assert!(verdict.line().contains("2 resolved (100.00 %"), "{}", verdict.line());
+        let line = verdict.pairs.line();
+        assert!(line.contains("1 samples, 1 cookies, 2 records, 1 pairs, 0 incomplete"), "{line}");
+        assert!(line.ends_with("0 without a sample, 1 first frames equal to the IP"), "{line}");
+        // After its record, and a second time.
+        let after = [&good[..], &[waits(30, START + 8, COOKIE)]].concat();
+        assert_eq!(judge_deferred(&after).mismatches, 0);
+        // Still in the kernel when the recording ended.
+        let verdict = judge_deferred(&good[..2]);
+        assert_eq!((verdict.mismatches, verdict.pairs.pending), (0, 1));
+    }
+
+    #[test]
+    fn wrong_deferred_callchains_fail() {
+        let (_, id) = me();
+        let good = good_deferred();
+        let count = |records: &[Vec<u8>]| judge_deferred(records).mismatches;
+        let with = |records: [Vec<u8>; 2]| count(&[&good[..2], &records].concat());
+        let right = |into| (START + into, bytes(id.as_bytes(), 0, PGOFF + into));
+        let chain = |frames: &[(u64, Vec<u8>)]| late(20, PID, COOKIE, frames);
+        assert_eq!(with(chain(&[right(8)])), 0);
+        assert_eq!(with(chain(&[right(9)])), 1, "not where the sample was taken");
+        let wrong = (START + 0x100, bytes(id.as_bytes(), 0, PGOFF + 0x101));
+        assert_eq!(with(chain(&[right(8), wrong])), 1, "another offset");
+        let not_judged = (START + 0x100, bytes(&[], 6, START + 0x100));
+        let verdict = judge_deferred(&[&good[..2], &chain(&[right(8), not_judged])].concat());
+        assert!(verdict.line().contains("(50.00 %"), "{}", verdict.line());
+        assert_eq!(with(late(20, PID + 1, COOKIE, &[right(8)])), 1, "another thread's");
+        let [entries, _] = chain(&[right(8)]);
+        let [_, longer] = chain(&[right(8), right(9)]);
+        assert_eq!(with([entries.clone(), longer]), 1, "of unequal length");
+        // No frames: neither resolved nor where the sample was.
+        assert_eq!(with(chain(&[])), 2);
+        assert_eq!(count(&good[..3]), 2, "no addresses to judge by");
+        assert_eq!(count(&[&good[..2], &good[3..]].concat()), 1, "no entries");
+        assert_eq!(count(&[&good[..], &good[3..]].concat()), 1, "twice");
+        assert_eq!(count(&[&good[..1], &good[2..]].concat()), 1, "without a sample");
+        // Gone for good: the thread has another cookie by now, or has ended.
+        let next = [good[1].clone(), waits(12, START, COOKIE + 1)];
+        let next = [&next[..], &late(20, PID, COOKIE + 1, &[right(0)])].concat();
+        assert_eq!(count(&[&good[..1], &next].concat()), 1);
+        let exit =
+            record(4, 0, &words(&[pair(PID, 1), pair(PID, 1), 30, pair(PID, PID), 30, 0, 1]));
+        assert_eq!(count(&[good[0].clone(), good[1].clone(), exit]), 1);
+        // A user-mode sample that is resolved at once, or whose cookies differ.
+        let at_once = sample_at(10, START + 8, &bytes(id.as_bytes(), 0, PGOFF + 8), &[]);
+        assert_eq!(count(&[good[0].clone(), at_once]), 1);
+        let mut differ = good[1].clone();
+        let last = differ.len() - 8;
+        differ[last] ^= 1;
+        assert_eq!(count(&[good[0].clone(), differ]), 1);
+        // What nobody has asked for.
+        assert_eq!(judge(&capture(&good)).unwrap().mismatches, 4);
     }
 
     /// This test's own file, with the build ID of its note.

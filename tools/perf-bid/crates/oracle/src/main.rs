@@ -8,11 +8,13 @@
 //! shown, never passed over.
 //!
 //! The parts: [`capture`] records, [`replay`] keeps the address spaces, [`files`] reads the
-//! files' own notes, [`judge`] compares.
+//! files' own notes, [`judge`] compares; in deferred mode, [`pairs`] sees to it that samples and
+//! callchains belong together.
 
 mod capture;
 mod files;
 mod judge;
+mod pairs;
 mod replay;
 mod verdict;
 
@@ -53,11 +55,16 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
     pub events: u32,
 
+    /// Have user addresses resolved on the way back to user mode
+    #[arg(long)]
+    pub deferred: bool,
+
     /// Pages of each CPU's ring buffer, a power of two
     #[arg(short, long, default_value_t = 2048)]
     pub mmap_pages: usize,
 
-    /// Fail below this percentage of file-backed frames resolved
+    /// Fail below this percentage of file-backed frames resolved; with --deferred, of those
+    /// that were deferred
     #[arg(long, value_name = "PERCENT")]
     pub min_resolved: Option<f64>,
 
@@ -100,6 +107,9 @@ fn run(args: &Args) -> Result<bool> {
     let failures = verdict.failures(args);
     for failure in &failures {
         println!("oracle: FAILED: {failure}");
+    }
+    if args.deferred {
+        println!("{}", verdict.pairs.line());
     }
     println!("{}", verdict.line());
     Ok(failures.is_empty())

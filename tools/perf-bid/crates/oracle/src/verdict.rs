@@ -36,10 +36,74 @@ impl EventFigures {
     }
 }
 
+/// Whose share a frame is in.
+#[derive(Clone, Copy, Debug)]
+pub enum Share {
+    /// An event's.
+    Event(usize),
+    /// What a sample resolved on its own in deferred mode: it does not count for thresholds.
+    AtOnce,
+}
+
+/// Deferred mode: samples and their records.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PairFigures {
+    /// Samples with a cookie.
+    pub samples: u64,
+    /// Different cookies.
+    pub cookies: u64,
+    /// Records, of both forms and all events.
+    pub records: u64,
+    /// Cookies with each record once.
+    pub pairs: u64,
+    /// Cookies with too few records, or too many.
+    pub incomplete: u64,
+    /// Cookies of threads that had not returned to user mode at the end.
+    pub pending: u64,
+    /// Cookies of records that no sample has.
+    pub unclaimed: u64,
+    /// First frames that are the instruction pointer of a sample.
+    pub first_frames: u64,
+}
+
+impl PairFigures {
+    /// The closing line of deferred mode.
+    pub fn line(&self) -> String {
+        format!(
+            "oracle: deferred: {} samples, {} cookies, {} records, {} pairs, {} incomplete, {} \
+             pending at the end, {} without a sample, {} first frames equal to the IP",
+            self.samples,
+            self.cookies,
+            self.records,
+            self.pairs,
+            self.incomplete,
+            self.pending,
+            self.unclaimed,
+            self.first_frames
+        )
+    }
+
+    fn to_json(self) -> Value {
+        json!({
+            "samples": self.samples,
+            "cookies": self.cookies,
+            "records": self.records,
+            "pairs": self.pairs,
+            "incomplete": self.incomplete,
+            "pending": self.pending,
+            "unclaimed": self.unclaimed,
+            "first_frames": self.first_frames,
+        })
+    }
+}
+
 /// Everything that was counted.
 #[derive(Clone, Debug, Default)]
 pub struct Verdict {
     pub events: Vec<EventFigures>,
+    /// Of [`Share::AtOnce`].
+    at_once: EventFigures,
+    pub pairs: PairFigures,
     pub kernel_frames: u64,
     pub user_frames: u64,
     /// Frames resolved rightly in a file whose own note was read.
@@ -79,17 +143,22 @@ impl Verdict {
     }
 
     /// Counts a frame that is resolved as it should be.
-    pub fn resolved(&mut self, event: usize, id: BuildId, by_note: bool) {
+    pub fn resolved(&mut self, share: Share, id: BuildId, by_note: bool) {
         *if by_note { &mut self.by_note } else { &mut self.by_record } += 1;
         self.dsos.insert(id);
-        self.events.iter_mut().skip(event).take(1).for_each(|figures| figures.resolved += 1);
+        self.share(share).resolved += 1;
     }
 
     /// Counts a frame in a file with a build ID that has a reason instead.
-    pub fn file_unresolved(&mut self, event: usize, status: Status, path: &str) {
+    pub fn file_unresolved(&mut self, share: Share, status: Status, path: &str) {
         *self.unresolved_files.entry(path.to_owned()).or_default() += 1;
-        if let Some(figures) = self.events.get_mut(event) {
-            *figures.unresolved.entry(status).or_default() += 1;
+        *self.share(share).unresolved.entry(status).or_default() += 1;
+    }
+
+    fn share(&mut self, share: Share) -> &mut EventFigures {
+        match share {
+            Share::Event(event) => self.events.get_mut(event).unwrap_or(&mut self.at_once),
+            Share::AtOnce => &mut self.at_once,
         }
     }
 
@@ -191,6 +260,12 @@ impl Verdict {
         for (status, count) in &self.all().unresolved {
             row(*count, &format!("  in a file with a build ID, not resolved: [{status}]"))?;
         }
+        if self.at_once.file_backed() > 0 {
+            row(self.at_once.file_backed(), "  of them, not deferred, as the task was exiting")?;
+        }
+        for (status, count) in &self.at_once.unresolved {
+            row(*count, &format!("    of which not resolved: [{status}]"))?;
+        }
         for (what, count) in &self.notes {
             row(*count, &format!("  {what}"))?;
         }
@@ -249,6 +324,11 @@ impl Verdict {
             "file_backed": all.file_backed(),
             "resolved_percent": all.percent(),
             "unresolved": statuses(&all.unresolved),
+            "deferred": self.pairs.to_json(),
+            "at_once": {
+                "resolved": self.at_once.resolved,
+                "unresolved": statuses(&self.at_once.unresolved),
+            },
             "right_otherwise": self.notes,
             "unjudged": self.unjudged,
             "mismatches": self.mismatches,
