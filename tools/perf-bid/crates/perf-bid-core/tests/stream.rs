@@ -172,6 +172,10 @@ fn a_record_serves_later_samples_too() {
         deferred(8, 5, 101, 0x56),
         // The cookie is over.
         waits(9, 5, 100),
+        // Between the old program and the new one's name.
+        waits(10, 5, 102),
+        comm(11, 5, 5, true),
+        deferred(12, 5, 102, 0x57),
     ];
     let (mut rows, counts) = joined(&file(&records), Limits::default());
     rows.sort();
@@ -182,9 +186,10 @@ fn a_record_serves_later_samples_too() {
         (6, Some(0x56), false),
         (7, None, true),
         (9, None, true),
+        (10, Some(0x57), false),
     ];
     assert_eq!(rows, expected);
-    assert_eq!((counts.deferred, counts.missing, counts.unclaimed), (6, 2, 0));
+    assert_eq!((counts.deferred, counts.missing, counts.unclaimed), (7, 2, 0));
 }
 
 #[test]

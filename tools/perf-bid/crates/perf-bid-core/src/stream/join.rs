@@ -7,8 +7,8 @@
 //! behind an exec. So for each thread there is what waits, and the last record:
 //!
 //! - a record with another cookie ends the wait of all that came before it;
-//! - an exec ends it too: what is pending is done before the program is replaced. The thread
-//!   that calls it gets the ID of its process before that;
+//! - an exec ends that of the other threads of its process: they are gone, but for the one that
+//!   called it and has the ID of the process from then on, with its last record;
 //! - a thread's EXIT record does not, for another [`GRACE`]: the kernel writes it first;
 //! - beyond the limit, the oldest goes out without.
 //!
@@ -207,11 +207,10 @@ impl<'a> Joiner<'a> {
     fn exec(&mut self, pid: u32, tid: u32) {
         let last = self.threads.get(&tid).and_then(|thread| thread.last.as_ref());
         let last = last.map(|last| (last.cookie, last.frames));
-        let of_process = self.oldest.values().copied().filter(|&other| {
-            let thread = self.threads.get(&other);
-            thread.is_some_and(|thread| other == tid || thread.is_of(pid))
+        let others = self.oldest.values().copied().filter(|&other| {
+            other != tid && self.threads.get(&other).is_some_and(|thread| thread.is_of(pid))
         });
-        for other in of_process.collect::<Vec<_>>() {
+        for other in others.collect::<Vec<_>>() {
             if self.let_go(other, last) {
                 self.claim(tid);
             }
