@@ -231,13 +231,47 @@ TEST_F_TIMEOUT(between, exec_done, BID_TIMEOUT_S)
 }
 
 /*
- * One tool asks before, another one after, in one and the same system call: the
- * first gets the old program's callchain, the second the new one's.
+ * One tool asks before, another one after, in one and the same system call. The
+ * second gets the callchain of the old program or that of the new one, and not
+ * the old one's addresses looked up in the new one's address space.
  */
+
+struct kept {
+	__u64		ip;
+	__u64		record[65536 / sizeof(__u64)];
+};
+
+static struct kept kept;
+static struct bid_maps old_maps;
+
+static int keep_sample(const struct bid_sample *s, void *arg)
+{
+	((struct kept *)arg)->ip = s->user_ip;
+	return 0;
+}
+
+static int keep_record(const struct bid_deferred *d, void *arg)
+{
+	memcpy(((struct kept *)arg)->record, d->hdr, d->hdr->size);
+	return 0;
+}
+
+/* Is this a callchain of the program with these maps, which was at ip? */
+static bool belongs_to(const struct bid_tool *t, const struct bid_maps *program, __u64 ip)
+{
+	struct bid_check c = { .attr = &t->attr, .maps = program };
+	struct bid_deferred d;
+
+	return !bid_parse_deferred((const void *)kept.record, &t->attr, &d) && d.nr &&
+	       !bid_check_deferred(&c, &d) && !bid_check_frame(&c, d.pid, &d.entries[0], ip);
+}
+
 TEST_F_TIMEOUT(between, exec_before_and_after, BID_TIMEOUT_S)
 {
 	struct perf_event_attr before, after;
 	char old[PATH_MAX], next[PATH_MAX];
+	struct kept asked = {};
+	struct bid_pairs p;
 	int ret = attr_of(&before, "sched/sched_prepare_exec", PERF_SAMPLE_CALLCHAIN);
 
 	if (!ret)
@@ -250,7 +284,7 @@ TEST_F_TIMEOUT(between, exec_before_and_after, BID_TIMEOUT_S)
 	ASSERT_EQ(0, bid_helper_path(next, sizeof(next), "bid_far")) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, bid_child_fork(&self->child, old, -1, next)) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, bid_child_exec(&self->child)) TH_LOG("%s", bid_error);
-	ASSERT_EQ(0, bid_maps_read(&maps, self->child.pid)) TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, bid_maps_read(&old_maps, self->child.pid)) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, open_tool(&self->t, &before, self->child.pid, variant->cpu_wide))
 		TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, open_tool(&self->second, &after, self->child.pid, variant->cpu_wide))
@@ -259,11 +293,26 @@ TEST_F_TIMEOUT(between, exec_before_and_after, BID_TIMEOUT_S)
 	ASSERT_EQ(0, bid_child_wait_ready(&self->child)) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, bid_tool_disable(&self->t)) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, bid_tool_disable(&self->second)) TH_LOG("%s", bid_error);
-	EXPECT_EQ(0, bid_tool_drain(&self->t)) TH_LOG("%s", bid_error);
-	EXPECT_EQ(0, bid_tool_paired(&self->t, BID_PLAIN, 1)) TH_LOG("before: %s", bid_error);
 	ASSERT_EQ(0, bid_maps_read(&maps, self->child.pid)) TH_LOG("%s", bid_error);
+
+	self->t.check.maps = NULL;
+	self->t.each = keep_sample;
+	self->t.each_arg = &asked;
+	EXPECT_EQ(0, bid_tool_drain(&self->t)) TH_LOG("%s", bid_error);
+	bid_tool_pairs(&self->t, BID_PLAIN, &p);
+	EXPECT_EQ(1, p.pairs);
+	EXPECT_EQ(0, p.unanswered + p.repeated + p.differ);
+
+	self->second.check.maps = NULL;
+	self->second.each = keep_sample;
+	self->second.each_deferred = keep_record;
+	self->second.each_arg = &kept;
 	EXPECT_EQ(0, bid_tool_drain(&self->second)) TH_LOG("%s", bid_error);
-	EXPECT_EQ(0, bid_tool_paired(&self->second, BID_FULL, 1)) TH_LOG("after: %s", bid_error);
+	bid_tool_pairs(&self->second, BID_FULL, &p);
+	EXPECT_EQ(1, p.pairs);
+	EXPECT_EQ(0, p.unanswered + p.repeated);
+	EXPECT_TRUE(belongs_to(&self->second, &old_maps, asked.ip) ||
+		    belongs_to(&self->second, &maps, kept.ip)) TH_LOG("%s", bid_error);
 }
 
 /* An exec that fails returns to the old program like any system call. */
