@@ -296,6 +296,9 @@ struct bid_tool {
 /* As bid_ready(), and the kernel can unwind user stacks later. */
 int bid_deferred_ready(void);
 void bid_attr_defer(struct perf_event_attr *attr);
+/* A tool without events, for records that come from elsewhere. */
+int bid_tool_init(struct bid_tool *t, const struct perf_event_attr *attr,
+		  const struct bid_maps *maps);
 int bid_tool_open(struct bid_tool *t, const struct perf_event_attr *attr,
 		  const struct bid_maps *maps, pid_t pid, int cpu, size_t pages);
 void bid_tool_close(struct bid_tool *t);

@@ -452,6 +452,95 @@ TEST_F(judge, deferred_record)
 	EXPECT_EQ(0, bid_check_record(&d.hdr, &self->t.check)) TH_LOG("%s", bid_error);
 }
 
+/* The book of cookies */
+
+struct asked {
+	struct perf_event_header		hdr;
+	__u64					ip;
+	__u32					pid, tid;
+	__u64					time;
+	struct perf_sample_build_id_offset	bid;
+};
+
+/* A sample at ip whose user part is deferred. */
+static int ask(struct bid_tool *t, __u64 cookie, __u64 ip, __u32 tid)
+{
+	struct asked a = {
+		.hdr = { PERF_RECORD_SAMPLE, PERF_RECORD_MISC_USER, sizeof(a) },
+		.ip = ip, .pid = 1, .tid = tid, .time = cookie,
+	};
+
+	set_entry(&a.bid, PERF_BUILD_ID_OFFSET_DEFERRED, cookie);
+	return bid_tool_record(&a.hdr, t);
+}
+
+/* The record for it, of a callchain that begins at ip. */
+static int answer(struct bid_tool *t, __u64 cookie, __u64 ip, __u32 tid)
+{
+	struct {
+		struct perf_event_header		hdr;
+		__u64					cookie, nr;
+		struct perf_sample_build_id_offset	entry;
+		__u32					pid, tid;
+		__u64					time;
+	} r = {
+		.hdr = { PERF_RECORD_CALLCHAIN_DEFERRED,
+			 PERF_RECORD_MISC_USER | PERF_RECORD_MISC_CALLCHAIN_BUILD_ID, sizeof(r) },
+		.cookie = cookie, .nr = 1, .pid = 1, .tid = tid,
+	};
+
+	set_resolved(&r.entry, &t->check.maps->map[0], ip);
+	return bid_tool_record(&r.hdr, t);
+}
+
+TEST_F(judge, book_of_cookies)
+{
+	static struct bid_tool t;
+	struct bid_pairs p;
+
+	self->t.attr.sample_type = PERF_SAMPLE_IP | PERF_SAMPLE_TID | PERF_SAMPLE_TIME | BID_IP;
+	self->t.attr.defer_callchain = 1;
+	self->t.attr.defer_output = 1;
+	self->t.attr.sample_id_all = 1;
+	ASSERT_EQ(0, bid_tool_init(&t, &self->t.attr, &self->t.maps)) TH_LOG("%s", bid_error);
+
+	/* many enough for the book to grow */
+	for (__u64 cookie = 1; cookie <= 2000; cookie++) {
+		ASSERT_EQ(0, ask(&t, cookie, 0x1800, 7)) TH_LOG("%s", bid_error);
+		ASSERT_EQ(0, answer(&t, cookie, 0x1800, 7)) TH_LOG("%s", bid_error);
+	}
+	EXPECT_EQ(0, bid_tool_paired(&t, BID_FULL, 2000)) TH_LOG("%s", bid_error);
+	EXPECT_NE(0, bid_tool_paired(&t, BID_FULL, 2001));
+	EXPECT_NE(0, bid_tool_paired(&t, BID_PLAIN, 2000));
+
+	/* again, with another sample for the first, and one at another place */
+	EXPECT_EQ(0, ask(&t, 1, 0x1800, 7));
+	EXPECT_EQ(0, bid_tool_paired(&t, BID_FULL, 2000)) TH_LOG("%s", bid_error);
+	EXPECT_EQ(0, ask(&t, 1, 0x1900, 7));
+	EXPECT_NE(0, bid_tool_paired(&t, BID_FULL, 2000));
+
+	EXPECT_EQ(0, ask(&t, 3001, 0x1800, 7));
+	EXPECT_EQ(0, ask(&t, 3002, 0x1800, 7));
+	EXPECT_EQ(0, answer(&t, 3003, 0x1800, 7));
+	EXPECT_EQ(0, answer(&t, 2, 0x1800, 7));
+	EXPECT_EQ(0, ask(&t, 3004, 0x1800, 7));
+	EXPECT_EQ(0, answer(&t, 3004, 0x1900, 7));
+	bid_tool_pairs(&t, BID_FULL, &p);
+	EXPECT_EQ(2004, p.cookies);
+	EXPECT_EQ(2000, p.pairs);	/* one twice, one that differs */
+	EXPECT_EQ(2, p.unanswered);
+	EXPECT_EQ(0, p.last);		/* the task came back */
+	EXPECT_EQ(1, p.unasked);
+	EXPECT_EQ(1, p.repeated);
+	EXPECT_EQ(1, p.differ);
+	EXPECT_EQ(1, p.strays);
+
+	/* a cookie belongs to one task */
+	EXPECT_NE(0, ask(&t, 3004, 0x1800, 8));
+	EXPECT_NE(0, answer(&t, 3004, 0x1800, 8));
+	bid_tool_close(&t);
+}
+
 /* What the tests take for the truth about files, on files whose ID is known. */
 TEST(build_ids_of_programs)
 {

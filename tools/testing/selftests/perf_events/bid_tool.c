@@ -205,7 +205,7 @@ int bid_tool_paired(struct bid_tool *t, int form, unsigned long want)
 	bid_tool_pairs(t, form, &p);
 	memcpy(why, bid_error, sizeof(why));
 	if (p.pairs < want || p.unanswered || p.unasked || p.repeated || p.differ || p.strays)
-		return bid_fail("%lu/%lu pairs, %lu and %lu alone, %lu twice, %lu differ, %lu stray: %.200s",
+		return bid_fail("%lu/%lu pairs, %lu/%lu alone, %lu twice, %lu/%lu wrong: %.200s",
 				p.pairs, want, p.unanswered, p.unasked, p.repeated, p.differ,
 				p.strays, p.differ ? why : "");
 	return 0;
@@ -231,11 +231,9 @@ static int open_one(struct bid_tool *t, pid_t pid, int cpu, size_t pages)
 	return 0;
 }
 
-int bid_tool_open(struct bid_tool *t, const struct perf_event_attr *attr,
-		  const struct bid_maps *maps, pid_t pid, int cpu, size_t pages)
+int bid_tool_init(struct bid_tool *t, const struct perf_event_attr *attr,
+		  const struct bid_maps *maps)
 {
-	long conf = sysconf(_SC_NPROCESSORS_CONF);
-
 	t->attr = *attr;
 	t->nr = 0;
 	memset(&t->check, 0, sizeof(t->check));
@@ -244,7 +242,15 @@ int bid_tool_open(struct bid_tool *t, const struct perf_event_attr *attr,
 	t->check.each = book_sample;
 	t->check.each_deferred = book_deferred;
 	t->check.each_arg = t;
-	if (book_alloc(&t->book, BOOK_SLOTS))
+	return book_alloc(&t->book, BOOK_SLOTS);
+}
+
+int bid_tool_open(struct bid_tool *t, const struct perf_event_attr *attr,
+		  const struct bid_maps *maps, pid_t pid, int cpu, size_t pages)
+{
+	long conf = sysconf(_SC_NPROCESSORS_CONF);
+
+	if (bid_tool_init(t, attr, maps))
 		return -1;
 	if (cpu != BID_EACH_CPU)
 		return open_one(t, pid, cpu, pages);
