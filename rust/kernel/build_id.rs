@@ -68,7 +68,7 @@ pub enum Outcome {
     NoBuildId,
     /// The file could not be read without a page fault.
     NotResident,
-    /// The address space could not be looked at just then.
+    /// The address space or the file could not be looked at just then.
     Busy,
     /// There is no user address space.
     NoMm,
@@ -105,7 +105,8 @@ impl Frame {
             bindings::EFAULT => Outcome::NotResident,
             bindings::ESRCH => Outcome::NoMm,
             bindings::ENOMEM => Outcome::NoMemory,
-            bindings::EBUSY | 0 => Outcome::Busy,
+            // The latter where a fatal signal ends the wait for a file.
+            bindings::EBUSY | bindings::EINTR | 0 => Outcome::Busy,
             _ => Outcome::NoBuildId,
         }
     }
@@ -404,6 +405,7 @@ mod tests {
             (bindings::EIO, Outcome::NoBuildId),
             (bindings::EFAULT, Outcome::NotResident),
             (bindings::EBUSY, Outcome::Busy),
+            (bindings::EINTR, Outcome::Busy),
             (bindings::ESRCH, Outcome::NoMm),
             (bindings::ENOMEM, Outcome::NoMemory),
         ] {
