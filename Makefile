@@ -12,7 +12,7 @@ export BID_CACHE DEBIAN_MIRROR JOBS
 # A target that works on a builder's own tree.
 need-kdir = $(if $(KDIR),,$(error say which kernel tree: make $@ KDIR=/path/to/linux))
 
-.PHONY: help setup apply unapply kernel boot demo series clean \
+.PHONY: help setup apply unapply kernel boot demo cost series clean \
 	test test-host test-static test-kunit test-selftests test-oracle test-series
 
 help: ## this list
@@ -68,6 +68,10 @@ test-series: ## each step of the series builds (slow; no part of test)
 test-host test-static test-kunit test-selftests test-oracle test-series:
 	@scripts/setup.sh
 	@scripts/test.sh $(@:test-%=%)
+
+cost: ## what a sample costs, by what is in it, in instructions counted in the guest
+	@scripts/setup.sh
+	@scripts/cost.sh
 
 series: ## writes the git am-able patch series to build/series
 	@scripts/setup.sh
