@@ -240,6 +240,15 @@ pub fn for_each_side_band<F: FnMut(&PerfEvent)>(mut each: F) {
     unsafe { bindings::perf_iterate_side_band(Some(call::<F>), (&raw mut each).cast()) };
 }
 
+/// Whether the current task is exiting: signals no longer end what it waits for.
+#[inline]
+pub fn current_is_exiting() -> bool {
+    // SAFETY: The current task is valid, and only itself changes its flags.
+    let flags = unsafe { (*bindings::get_current()).flags };
+
+    flags & bindings::PF_EXITING != 0
+}
+
 /// Whether the current task has a user mode of its own, as opposed to a kernel thread or a worker
 /// that a user process has in the kernel.
 #[inline]

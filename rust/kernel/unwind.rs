@@ -6,7 +6,9 @@
 //! walked where page faults are allowed. Whoever wants it in another context, up to NMI,
 //! *requests* it there ([`Work::request`]) and gets a [`Cookie`]. On the way back to user mode the
 //! stack is walked once, and each registered [`Work`] that has made a request has its
-//! [`Callback`] called with the [`StackTrace`] and the same cookie.
+//! [`Callback`] called with the [`StackTrace`] and the same cookie. When a task executes another
+//! program while a request is pending, all works are called, as the stack is gone for those that
+//! would ask later in the same entry context: a callback can be called without a request.
 //!
 //! The time from the entry into the kernel to the return is an *entry context*. It has one cookie,
 //! however many requests are made and whoever makes them, and no other entry context of any task
@@ -74,7 +76,7 @@ impl StackTrace<'_> {
 /// What is to be done with a stack that was requested.
 pub trait Callback: Send + Sync + 'static {
     /// Called in the task that the stack belongs to, before it returns to user mode, executes
-    /// another program or exits.
+    /// another program or exits. In the second case it may not have been requested.
     ///
     /// May sleep and take page faults. The trace is empty where the stack could not be walked.
     fn unwound(&self, trace: &StackTrace<'_>, cookie: Cookie);

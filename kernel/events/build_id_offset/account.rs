@@ -14,6 +14,7 @@ use kernel::prelude::*;
 use kernel::sync::atomic::Atomic;
 use kernel::sync::atomic::Relaxed;
 use kernel::sync::global_lock;
+use kernel::sync::rcu;
 
 use crate::hooks;
 use crate::room;
@@ -23,6 +24,8 @@ pub(crate) static BUFFERS: ContextBuffers<Frame> = ContextBuffers::new();
 
 /// The events that are there.
 struct Counts {
+    /// Events with either bit: the users of the static key.
+    users: usize,
     nr_build_id_offset_events: usize,
     nr_callchain_build_id_offset_events: usize,
 }
@@ -47,6 +50,7 @@ pub(crate) fn wants_deferred_output(event: &PerfEvent) -> bool {
 global_lock! {
     // SAFETY: Initialized by `init()`, which the perf core calls before the first event.
     unsafe(uninit) static COUNTS: Mutex<Counts> = Counts {
+        users: 0,
         nr_build_id_offset_events: 0,
         nr_callchain_build_id_offset_events: 0,
     };
@@ -66,12 +70,6 @@ pub(crate) unsafe fn init() {
 ///
 /// Task context, may sleep. On failure nothing has been counted.
 pub(crate) fn get(event: &PerfEvent) -> Result {
-    count(event)?;
-    hooks::enable();
-    Ok(())
-}
-
-fn count(event: &PerfEvent) -> Result {
     let sample_type = event.sample_type();
     let mut counts = COUNTS.lock();
 
@@ -90,6 +88,8 @@ fn count(event: &PerfEvent) -> Result {
     if wants_deferred_output(event) {
         NR_DEFERRED_OUTPUT_EVENTS.add(1, Relaxed);
     }
+    counts.users = counts.users.saturating_add(1);
+    hooks::enable();
     Ok(())
 }
 
@@ -98,8 +98,6 @@ fn count(event: &PerfEvent) -> Result {
 /// Task context, may sleep.
 pub(crate) fn put(event: &PerfEvent) {
     let sample_type = event.sample_type();
-
-    hooks::disable();
 
     let mut counts = COUNTS.lock();
     if sample_type.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET) {
@@ -115,6 +113,14 @@ pub(crate) fn put(event: &PerfEvent) {
     if wants_deferred_output(event) {
         NR_DEFERRED_OUTPUT_EVENTS.add(-1, Relaxed);
     }
+
+    counts.users = counts.users.saturating_sub(1);
+    if counts.users == 0 {
+        // A sample that was sized with the hooks must be written with them. Both are in one RCU
+        // read section.
+        rcu::synchronize_rcu_expedited();
+    }
+    hooks::disable();
 }
 
 /// The most entries of a callchain that can be captured and that a record has room for.

@@ -74,8 +74,11 @@ fn resolve(addresses: &[c_ulong]) -> Option<KVec<Frame>> {
     // Most of the time everything is in memory, and looking there is many times cheaper than
     // reading from files.
     build_id::resolve_nofault(&mut frames);
-    for frame in frames.iter_mut().filter(|frame| is_pending(frame)) {
-        retry(frame);
+    if may_wait() {
+        frames
+            .iter_mut()
+            .filter(|frame| is_pending(frame))
+            .for_each(retry);
     }
 
     for (frame, address) in frames.iter_mut().zip(addresses) {
@@ -98,6 +101,11 @@ fn retry(frame: &mut Frame) {
             resolve(core::slice::from_mut(frame));
         }
     }
+}
+
+/// Whether the current task may wait for files. One that exits can no longer be killed out of it.
+fn may_wait() -> bool {
+    !perf_event::current_is_exiting()
 }
 
 /// Writes the record to the buffer of `event`.

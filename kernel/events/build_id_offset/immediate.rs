@@ -66,6 +66,10 @@ pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent, user: bool) {
         data.trim_callchain(u64::from(room.excess.div_ceil(8)));
         room = find(data);
     }
+    if room.excess > 0 {
+        // Better a record without the new fields than one whose size has wrapped.
+        return;
+    }
 
     data.grow(room.size);
     if ip {
