@@ -48,6 +48,10 @@ pub struct EventSpec {
 #[derive(Debug, Error, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum EventError {
+    #[error("empty event name; known are: {known}, or a tracepoint as `group:name`")]
+    Empty { known: String },
+    #[error("event `{name}`: modifiers such as `:u` are not supported, use `{event}`")]
+    Modifier { name: String, event: String },
     #[error("unknown event `{name}`; known are: {known}, or a tracepoint as `group:name`")]
     Unknown { name: String, known: String },
     #[error(
@@ -61,17 +65,24 @@ pub enum EventError {
 impl EventSpec {
     /// Looks `name` up: a name of the table above, or a tracepoint `group:name`.
     pub fn parse(name: &str) -> Result<Self, EventError> {
+        if name.is_empty() {
+            return Err(EventError::Empty { known: known() });
+        }
         let spec = |type_, config| Self { name: name.to_owned(), type_, config };
         if let Some((group, event)) = name.split_once(':') {
+            if find(group).is_some() {
+                return Err(EventError::Modifier {
+                    name: name.to_owned(),
+                    event: group.to_owned(),
+                });
+            }
             return tracepoint_id(group, event)
                 .map(|id| spec(TYPE_TRACEPOINT, id))
                 .ok_or_else(|| EventError::Tracepoint(name.to_owned()));
         }
-        let found = EVENTS.iter().find(|(full, alias, ..)| *full == name || *alias == name);
-        found.map(|&(_, _, type_, config)| spec(type_, config)).ok_or_else(|| {
-            let known: Vec<_> = EVENTS.iter().map(|(full, ..)| *full).collect();
-            EventError::Unknown { name: name.to_owned(), known: known.join(", ") }
-        })
+        find(name)
+            .map(|(type_, config)| spec(type_, config))
+            .ok_or_else(|| EventError::Unknown { name: name.to_owned(), known: known() })
     }
 
     /// Whether the event needs a performance counter of the processor.
@@ -89,6 +100,18 @@ impl EventSpec {
     pub fn attr(&self) -> Attr {
         Attr { type_: self.type_, config: self.config, ..Attr::default() }
     }
+}
+
+/// The type and config of an event of the table.
+fn find(name: &str) -> Option<(u32, u64)> {
+    // Most events have no alias, which is an empty one in the table.
+    let named = |full: &str, alias: &str| !name.is_empty() && (full == name || alias == name);
+    let found = EVENTS.iter().find(|(full, alias, ..)| named(full, alias));
+    found.map(|&(_, _, type_, config)| (type_, config))
+}
+
+fn known() -> String {
+    EVENTS.map(|(full, ..)| full).join(", ")
 }
 
 fn tracepoint_id(group: &str, event: &str) -> Option<u64> {
@@ -116,5 +139,24 @@ mod tests {
         let error = EventSpec::parse("no:such").unwrap_err().to_string();
         assert!(error.contains("events/no/such/id"), "{error}");
         assert!(EventSpec::parse("../x:y").is_err());
+    }
+
+    #[test]
+    fn an_empty_name_is_no_event() {
+        let error = EventSpec::parse("").unwrap_err().to_string();
+        assert!(error.contains("empty") && error.contains("cpu-clock"), "{error}");
+        let error = EventSpec::parse(":u").unwrap_err();
+        assert!(matches!(error, EventError::Tracepoint(_)), "{error}");
+    }
+
+    #[test]
+    fn modifiers_are_refused_by_name() {
+        for (name, event) in [("cycles:u", "cycles"), ("cpu-clock:u", "cpu-clock"), ("cs:pp", "cs")]
+        {
+            let error = EventSpec::parse(name).unwrap_err();
+            let text = error.to_string();
+            assert_eq!(error, EventError::Modifier { name: name.into(), event: event.into() });
+            assert!(text.contains(name) && text.contains(&format!("use `{event}`")), "{text}");
+        }
     }
 }
