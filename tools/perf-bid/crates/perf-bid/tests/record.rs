@@ -70,6 +70,8 @@ fn mistakes_are_named() {
         let (got, err) = record(dir.path(), args);
         assert_eq!(got, Some(code), "{args:?}: {err}");
         assert!(err.contains(says), "{args:?}: {err}");
+        // Of the command, which was forked and shall not run, nothing is heard.
+        assert!(!err.contains("fatal runtime error"), "{args:?}: {err}");
     }
 }
 
