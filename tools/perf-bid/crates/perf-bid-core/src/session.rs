@@ -33,11 +33,8 @@ pub enum OpenError {
          perf build-ID-offset patches and CONFIG_PERF_BUILD_ID_OFFSET=y{config}"
     )]
     NoBuildIdBits { release: String, bits: &'static str, config: String },
-    #[error(
-        "not permitted to open `{event}`{whom}: kernel.perf_event_paranoid is {paranoid}. \
-         Run as root (or with CAP_PERFMON), or: sysctl kernel.perf_event_paranoid={needed}"
-    )]
-    Permission { event: String, whom: String, paranoid: String, needed: i32 },
+    #[error("not permitted to open `{event}`{whom}: {remedy}")]
+    Permission { event: String, whom: String, remedy: String },
     #[error("there is no process or thread {0}")]
     NoTask(i32),
     #[error(
@@ -329,20 +326,61 @@ fn config_note() -> String {
 
 fn permission(event: String, attr: &Attr, target: Target) -> OpenError {
     let paranoid = std::fs::read_to_string(Path::new("/proc/sys/kernel/perf_event_paranoid"));
-    let paranoid = paranoid.map_or_else(|_| "unreadable".to_owned(), |text| text.trim().to_owned());
+    let paranoid = paranoid.ok().and_then(|text| text.trim().parse().ok());
     let (whom, needed) = if target.pid == -1 {
         (" on whole CPUs".to_owned(), 0)
     } else if attr.has_flags(flag::EXCLUDE_KERNEL) {
-        (format!(" on task {}, which may belong to another user", target.pid), 2)
+        (format!(" on task {}", target.pid), 2)
     } else {
         (format!(" with kernel addresses on task {}", target.pid), 1)
     };
-    OpenError::Permission { event, whom, paranoid, needed }
+    OpenError::Permission { event, whom, remedy: remedy(target, needed, paranoid) }
+}
+
+/// What to change, if `kernel.perf_event_paranoid` should be `needed` and is `paranoid`.
+fn remedy(target: Target, needed: i32, paranoid: Option<i32>) -> String {
+    match paranoid {
+        // Some distributions' kernels allow nothing at all above 2.
+        Some(is) if is > 2 => format!(
+            "kernel.perf_event_paranoid is {is}. Lower it: sysctl \
+             kernel.perf_event_paranoid={needed}"
+        ),
+        Some(is) if is > needed => format!(
+            "kernel.perf_event_paranoid is {is}. Run as root (or with CAP_PERFMON), or: sysctl \
+             kernel.perf_event_paranoid={needed}"
+        ),
+        _ if target.pid == -1 => {
+            "run as root (or with CAP_PERFMON); a container may forbid it all the same".to_owned()
+        }
+        _ => format!(
+            "task {} may belong to another user. Run as that user or as root, or with CAP_PERFMON \
+             or CAP_SYS_PTRACE",
+            target.pid
+        ),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_what_is_in_the_way_is_to_be_changed() {
+        let remedy = |pid, needed, paranoid| remedy(Target { pid, cpu: 0 }, needed, paranoid);
+        let sysctl_only = remedy(42, 2, Some(4));
+        assert!(sysctl_only.contains("is 4") && sysctl_only.contains("paranoid=2"));
+        assert!(!sysctl_only.contains("CAP_") && !sysctl_only.contains("task"), "{sysctl_only}");
+        for paranoid in [Some(2), Some(-1), None] {
+            let foreign = remedy(42, 2, paranoid);
+            for part in ["task 42", "CAP_PERFMON", "CAP_SYS_PTRACE"] {
+                assert!(foreign.contains(part), "{foreign}");
+            }
+            assert!(!foreign.contains("sysctl"), "{foreign}");
+        }
+        let cpus = remedy(-1, 0, Some(2));
+        assert!(cpus.contains("CAP_PERFMON") && cpus.contains("paranoid=0"), "{cpus}");
+        assert!(!remedy(-1, 0, Some(-1)).contains("sysctl"));
+    }
 
     #[test]
     fn cpu_lists() {
