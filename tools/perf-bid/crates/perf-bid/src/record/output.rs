@@ -13,6 +13,9 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::path::PathBuf;
 
+/// Names for the temporary file to try.
+const ATTEMPTS: u32 = 100;
+
 /// A file that appears under its name only with [`Output::keep`].
 #[derive(Debug)]
 pub struct Output {
@@ -33,9 +36,25 @@ impl Output {
             let file = options.open(path)?;
             return Ok(Self { file, path: path.to_owned(), temporary: None });
         }
-        let temporary = with_suffix(path, &format!(".tmp-{}", std::process::id()));
-        let file = options.create(true).truncate(true).open(&temporary)?;
-        Ok(Self { file, path: path.to_owned(), temporary: Some(temporary) })
+        // Never a file or a symbolic link that is there already: others may be able to write
+        // to the directory.
+        options.create_new(true);
+        let mut attempt = 0;
+        loop {
+            let suffix = format!(".tmp-{}-{attempt}", std::process::id());
+            let temporary = with_suffix(path, &suffix);
+            match options.open(&temporary) {
+                Ok(file) => {
+                    return Ok(Self { file, path: path.to_owned(), temporary: Some(temporary) });
+                }
+                Err(error)
+                    if error.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Moves an older file to `PATH.old` and this one to `PATH`.
@@ -82,4 +101,24 @@ fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_in_the_way_is_left_alone() {
+        let dir = tempfile::tempdir().unwrap();
+        let (path, victim) = (dir.path().join("perf.data"), dir.path().join("victim"));
+        std::fs::write(&victim, "precious").unwrap();
+        let link = with_suffix(&path, &format!(".tmp-{}-0", std::process::id()));
+        std::os::unix::fs::symlink(&victim, &link).unwrap();
+        let mut output = Output::create(&path).unwrap();
+        output.write_all(b"new").unwrap();
+        output.keep().unwrap();
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
+        assert!(link.is_symlink());
+    }
 }
