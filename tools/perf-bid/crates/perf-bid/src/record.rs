@@ -76,6 +76,9 @@ impl Who {
 
 /// Runs `perf-bid record`.
 pub fn run(args: &cli::Record) -> Result<ExitCode> {
+    if args.output.as_os_str() == "-" {
+        bail!("-o -: writing to standard output is not supported; name a file");
+    }
     let signals = Signals::new()?;
     let who = who(args)?;
     let cpus = session::online_cpus().context("cannot list the CPUs")?;

@@ -54,11 +54,12 @@ fn the_mode_can_be_chosen() {
 #[test]
 fn mistakes_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], i32, &str); 10] = [
+    let cases: [(&[&str], i32, &str); 11] = [
         (&[], 1, "nothing to record"),
         (&["-e", "no-such-event", "--", "true"], 1, "unknown event `no-such-event`"),
         (&["-e", "", "--", "true"], 1, "empty event name"),
         (&["-e", "cpu-clock:u", "--", "true"], 1, "not supported, use `cpu-clock`"),
+        (&["-o", "-", "--", "true"], 1, "standard output is not supported"),
         (&["-p", "2147483647"], 1, "no process or thread 2147483647"),
         (&["-m", "3", "--", "true"], 1, "not a power of two"),
         (&["-F", "999999999", "--", "true"], 1, "perf_event_max_sample_rate"),
