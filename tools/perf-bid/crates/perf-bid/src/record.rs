@@ -92,7 +92,7 @@ pub fn run(args: &cli::Record) -> Result<ExitCode> {
     let output = Output::create(&args.output)
         .with_context(|| format!("cannot write next to {}", args.output.display()))?;
     let described: Vec<_> = attrs.iter().cloned().zip(ids.iter().cloned()).collect();
-    let writer = Writer::new(output, &described)?;
+    let writer = Writer::new(output, &described).with_context(|| cannot_write(args))?;
     let mut recording = Recording {
         writer,
         scan: Scan::new(first, first_id, !on_exec),
@@ -105,7 +105,7 @@ pub fn run(args: &cli::Record) -> Result<ExitCode> {
         session.enable().context("cannot start the events")?;
     }
     let child = who.workload().map(|workload| start(args, workload)).transpose()?;
-    let status = recording.follow(&mut session, child, signals)?;
+    let status = recording.follow(args, &mut session, child, signals)?;
     let names: Vec<_> = events.into_iter().map(|(name, _)| name).zip(ids).collect();
     recording.finish(args, &session, names)?;
     Ok(status.map_or(ExitCode::SUCCESS, exit_code))
@@ -267,6 +267,7 @@ impl Recording {
     /// the command's exit status.
     fn follow(
         &mut self,
+        args: &cli::Record,
         session: &mut Session,
         mut child: Option<Child>,
         mut signals: Signals,
@@ -275,7 +276,7 @@ impl Recording {
         let watched = child.is_none();
         loop {
             let alive = session.wait(Some(&signals.wake), PERIOD)?;
-            self.drain(session)?;
+            self.drain(args, session)?;
             if let Some(child) = child.as_mut() {
                 status = child.try_wait()?;
             }
@@ -290,11 +291,11 @@ impl Recording {
             }
         }
         session.disable()?;
-        while self.drain(session)? > 0 {}
+        while self.drain(args, session)? > 0 {}
         Ok(status)
     }
 
-    fn drain(&mut self, session: &mut Session) -> Result<usize> {
+    fn drain(&mut self, args: &cli::Record, session: &mut Session) -> Result<usize> {
         self.pass.clear();
         self.names.clear();
         let pass = &mut self.pass;
@@ -317,9 +318,9 @@ impl Recording {
             eprintln!("perf-bid record: the kernel wrote a record that cannot be read: {error}");
             self.warned = true;
         }
-        self.writer.write(&self.names)?;
-        self.writer.write(&self.pass)?;
-        self.writer.write(&finished_round())?;
+        for records in [&self.names, &self.pass, &finished_round()] {
+            self.writer.write(records).with_context(|| cannot_write(args))?;
+        }
         Ok(bytes)
     }
 
@@ -338,7 +339,7 @@ impl Recording {
             info: Info { boot_id: boot_id(), lost_samples },
             ..machine()
         };
-        let (output, size) = self.writer.finish(&features)?;
+        let (output, size) = self.writer.finish(&features).with_context(|| cannot_write(args))?;
         output.keep().with_context(|| format!("cannot replace {}", args.output.display()))?;
         if !args.quiet {
             eprintln!(
@@ -352,6 +353,10 @@ impl Recording {
         }
         Ok(())
     }
+}
+
+fn cannot_write(args: &cli::Record) -> String {
+    format!("cannot write {}", args.output.display())
 }
 
 fn terminate(child: &Child) {

@@ -35,6 +35,8 @@ use crate::cli;
 /// Files below this size are read before a progress bar could be seen, in bytes.
 const PROGRESS_FROM: u64 = 32 << 20;
 
+const STDOUT: &str = "cannot write to standard output";
+
 /// Runs `perf-bid report`.
 pub fn run(args: &cli::Report) -> Result<ExitCode> {
     let shown = args.input.display();
@@ -60,16 +62,16 @@ pub fn run(args: &cli::Report) -> Result<ExitCode> {
         let value = json::value(&data, &profile, &names, &args.sort);
         let text = serde_json::to_string_pretty(&value)?;
         if path.as_os_str() == "-" {
-            writeln!(io::stdout(), "{text}")?;
+            writeln!(io::stdout(), "{text}").context(STDOUT)?;
         } else {
             std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
         }
     }
     let json_on_stdout = args.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if args.totals {
-        writeln!(io::stdout(), "{}", totals_line(&profile))?;
+        writeln!(io::stdout(), "{}", totals_line(&profile)).context(STDOUT)?;
     } else if !json_on_stdout {
-        print(args, &data, &profile, &names, symbols.kernel_refusal())?;
+        print(args, &data, &profile, &names, symbols.kernel_refusal()).context(STDOUT)?;
     }
     if let Some(damage) = &profile.damage {
         eprintln!("perf-bid: {shown}: {damage}; what came before it is shown");
@@ -198,5 +200,7 @@ fn draw(data: &PerfData, profile: &Profile, names: &Names, path: &std::path::Pat
     let unit = if desc.name.ends_with("clock") { "ns" } else { "events" };
     let file = File::create(path).with_context(|| path.display().to_string())?;
     let texts = flame::Texts { title: &title, subtitle: &subtitle, unit };
-    folded.draw(BufWriter::new(file), &texts)
+    let mut out = BufWriter::new(file);
+    folded.draw(&mut out, &texts).with_context(|| path.display().to_string())?;
+    out.flush().with_context(|| path.display().to_string())
 }

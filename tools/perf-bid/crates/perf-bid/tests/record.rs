@@ -76,6 +76,17 @@ fn mistakes_are_named() {
     }
 }
 
+#[test]
+fn a_full_disk_is_named() {
+    if !accepts_build_id_bits() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let (code, err) = record(dir.path(), &["-e", "cpu-clock", "-o", "/dev/full", "--", "true"]);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("cannot write /dev/full"), "{err}");
+}
+
 /// An error must not cost the recording that was there before.
 #[test]
 fn an_older_recording_survives_a_failure() {

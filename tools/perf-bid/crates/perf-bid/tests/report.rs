@@ -327,3 +327,25 @@ fn wrong_inputs_are_named() {
     let output = report(&write(dir.path(), false, vec![], &[]), &["--flamegraph", "x.svg"]);
     assert!(String::from_utf8_lossy(&output.stderr).contains("record with -g"));
 }
+
+#[test]
+fn a_full_disk_is_named() {
+    let dir = tempfile::tempdir().unwrap();
+    let records = [sample_record(5, 10, &entry(&[9; 20], 0, 0), Some(&[entry(&[9; 20], 0, 0)]))];
+    let input = write(dir.path(), true, vec![], &records);
+    let cases: [(&[&str], &str); 4] = [
+        (&[], "standard output"),
+        (&["--totals"], "standard output"),
+        (&["--json", "-"], "standard output"),
+        (&["--flamegraph", "/dev/full"], "/dev/full"),
+    ];
+    for (args, says) in cases {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_perf-bid"));
+        command.arg("report").arg("-i").arg(&input).args(args);
+        let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
+        let output = command.stdout(full).output().unwrap();
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{args:?}: {err}");
+        assert!(err.contains(says), "{args:?}: {err}");
+    }
+}
