@@ -18,8 +18,8 @@ use rustix::pipe::pipe_with;
 #[derive(Debug)]
 pub struct Workload {
     pid: i32,
-    go: OwnedFd,
-    spawner: JoinHandle<io::Result<Child>>,
+    /// `None` once [`Workload::start`] has taken them.
+    parts: Option<(OwnedFd, JoinHandle<io::Result<Child>>)>,
 }
 
 impl Workload {
@@ -55,7 +55,7 @@ impl Workload {
         if rustix::io::read(&pid_read, &mut pid[..])? != pid.len() {
             return Err(io::Error::other("the child process died before it could run anything"));
         }
-        Ok(Self { pid: i32::from_ne_bytes(pid), go: go_write, spawner })
+        Ok(Self { pid: i32::from_ne_bytes(pid), parts: Some((go_write, spawner)) })
     }
 
     /// The child's process ID.
@@ -64,9 +64,30 @@ impl Workload {
     }
 
     /// Lets the child call exec; an error is exec's.
-    pub fn start(self) -> io::Result<Child> {
-        rustix::io::write(&self.go, &[1])?;
-        drop(self.go);
-        self.spawner.join().unwrap_or_else(|_| Err(io::Error::other("the spawning thread died")))
+    pub fn start(mut self) -> io::Result<Child> {
+        let (go, spawner) =
+            self.parts.take().ok_or_else(|| io::Error::other("the command was started before"))?;
+        rustix::io::write(&go, &[1])?;
+        drop(go);
+        spawner.join().unwrap_or_else(|_| Err(io::Error::other("the spawning thread died")))
+    }
+}
+
+impl Drop for Workload {
+    /// A child that was not started ends by itself, which looks like a successful exec to
+    /// `spawn`, and is reaped, in the background: another child that waits may have a copy of
+    /// this one's pipe.
+    fn drop(&mut self) {
+        if let Some((go, spawner)) = self.parts.take() {
+            drop(go);
+            let reap = move || {
+                if let Ok(Ok(mut child)) = spawner.join() {
+                    // Nobody asks how it ended.
+                    let _ = child.wait();
+                }
+            };
+            // Without a thread it is reaped when this process ends.
+            let _ = std::thread::Builder::new().name("reap".into()).spawn(reap);
+        }
     }
 }
