@@ -13,6 +13,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <linux/fuse.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <pthread.h>
 #include <signal.h>
@@ -20,6 +21,7 @@
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -528,6 +530,55 @@ TEST_F_TIMEOUT(cold, on_broken_fuse, BID_TIMEOUT_S)
 	EXPECT_EQ(5, planted[1][PERF_BUILD_ID_OFFSET_RESOLVED]);
 	EXPECT_EQ(0, bid_tool_paired(&self->deferred, BID_FULL, 10)) TH_LOG("%s", bid_error);
 	close(fd);
+}
+
+/* A socket can be mapped, too. Its data is not for us to read, nor to wait for. */
+TEST_F_TIMEOUT(cold, on_a_socket, BID_TIMEOUT_S)
+{
+	struct sockaddr_in addr = {
+		.sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+	};
+	int listener = socket(AF_INET, SOCK_STREAM, 0), to, from, ret;
+	size_t size = PAGES * sysconf(_SC_PAGESIZE);
+	socklen_t len = sizeof(addr);
+	char sent[1000] = "", got[1000];
+	char *map;
+
+	ASSERT_GE(listener, 0);
+	ASSERT_EQ(0, bind(listener, (void *)&addr, len)) TH_LOG("%s", strerror(errno));
+	ASSERT_EQ(0, listen(listener, 1));
+	ASSERT_EQ(0, getsockname(listener, (void *)&addr, &len));
+	to = socket(AF_INET, SOCK_STREAM, 0);
+	ASSERT_GE(to, 0);
+	ASSERT_EQ(0, connect(to, (void *)&addr, len)) TH_LOG("%s", strerror(errno));
+	from = accept(listener, NULL, NULL);
+	ASSERT_GE(from, 0);
+	map = mmap(NULL, size, PROT_READ, MAP_SHARED, from, 0);
+	if (map == MAP_FAILED)
+		SKIP(return, "sockets cannot be mapped: %s", strerror(errno));
+
+	plant_in(map);
+	ret = open_tools(&self->deferred, NULL, "syscalls/sys_enter_getppid", 0);
+	if (ret > 0)
+		SKIP(return, "%s", bid_error);
+	ASSERT_EQ(0, ret) TH_LOG("%s", bid_error);
+	self->deferred.check.flags = BID_UNREADABLE;
+
+	/* once with nothing to read, which would not end, and with something */
+	for (int i = 0; i < 2; i++) {
+		call_from_file();
+		ASSERT_EQ(0, bid_tool_drain(&self->deferred)) TH_LOG("%s", bid_error);
+		EXPECT_EQ(i + 1, planted[1][PERF_BUILD_ID_OFFSET_NO_BUILD_ID]);
+		if (!i)
+			ASSERT_EQ(sizeof(sent), write(to, sent, sizeof(sent)));
+	}
+	EXPECT_EQ(sizeof(got), recv(from, got, sizeof(got), MSG_DONTWAIT));
+
+	munmap(map, size);
+	close(from);
+	close(to);
+	close(listener);
 }
 
 /* A task that waits for a file system that is gone ends. */
