@@ -24,8 +24,6 @@ pub(crate) static BUFFERS: ContextBuffers<Frame> = ContextBuffers::new();
 
 /// The events that are there.
 struct Counts {
-    /// Events with either bit: the users of the static key.
-    users: usize,
     nr_build_id_offset_events: usize,
     nr_callchain_build_id_offset_events: usize,
 }
@@ -50,7 +48,6 @@ pub(crate) fn wants_deferred_output(event: &PerfEvent) -> bool {
 global_lock! {
     // SAFETY: Initialized by `init()`, which the perf core calls before the first event.
     unsafe(uninit) static COUNTS: Mutex<Counts> = Counts {
-        users: 0,
         nr_build_id_offset_events: 0,
         nr_callchain_build_id_offset_events: 0,
     };
@@ -88,7 +85,6 @@ pub(crate) fn get(event: &PerfEvent) -> Result {
     if wants_deferred_output(event) {
         NR_DEFERRED_OUTPUT_EVENTS.add(1, Relaxed);
     }
-    counts.users = counts.users.saturating_add(1);
     hooks::enable();
     Ok(())
 }
@@ -114,8 +110,7 @@ pub(crate) fn put(event: &PerfEvent) {
         NR_DEFERRED_OUTPUT_EVENTS.add(-1, Relaxed);
     }
 
-    counts.users = counts.users.saturating_sub(1);
-    if counts.users == 0 {
+    if counts.nr_build_id_offset_events == 0 && counts.nr_callchain_build_id_offset_events == 0 {
         // A sample that was sized with the hooks must be written with them. Both are in one RCU
         // read section.
         rcu::synchronize_rcu_expedited();

@@ -74,7 +74,8 @@ fn resolve(addresses: &[c_ulong]) -> Option<KVec<Frame>> {
     // Most of the time everything is in memory, and looking there is many times cheaper than
     // reading from files.
     build_id::resolve_nofault(&mut frames);
-    if may_wait() {
+    // A task that exits can no longer be killed out of waiting for a file.
+    if !perf_event::current_is_exiting() {
         frames
             .iter_mut()
             .filter(|frame| is_pending(frame))
@@ -101,11 +102,6 @@ fn retry(frame: &mut Frame) {
             resolve(core::slice::from_mut(frame));
         }
     }
-}
-
-/// Whether the current task may wait for files. One that exits can no longer be killed out of it.
-fn may_wait() -> bool {
-    !perf_event::current_is_exiting()
 }
 
 /// Writes the record to the buffer of `event`.
