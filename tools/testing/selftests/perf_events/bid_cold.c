@@ -863,24 +863,6 @@ TEST_F_TIMEOUT(change, while_pending, BID_TIMEOUT_S)
 
 static bool stop;
 
-static void *thread_map_and_unmap(void *arg)
-{
-	size_t page = sysconf(_SC_PAGESIZE);
-
-	(void)arg;
-	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-		char *p = mmap(NULL, 16 * page, PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-		if (p == MAP_FAILED)
-			break;
-		p[0] = 1;
-		mprotect(p + page, page, PROT_READ);
-		munmap(p, 16 * page);
-	}
-	return NULL;
-}
-
 TEST_F_TIMEOUT(cold, busy_address_space, BID_TIMEOUT_S)
 {
 	pthread_t threads[2];
@@ -888,7 +870,7 @@ TEST_F_TIMEOUT(cold, busy_address_space, BID_TIMEOUT_S)
 	int ret;
 
 	for (int i = 0; i < 2; i++)
-		ASSERT_EQ(0, pthread_create(&threads[i], NULL, thread_map_and_unmap, NULL));
+		ASSERT_EQ(0, pthread_create(&threads[i], NULL, bid_thread_map_and_unmap, &stop));
 	usleep(20000);
 	ASSERT_EQ(0, bid_maps_read(&maps, 0)) TH_LOG("%s", bid_error);
 	self->code = map_code(self->fd);

@@ -760,3 +760,56 @@ static void sysctls_save(void)
 	}
 	atexit(sysctls_restore);
 }
+
+/* Asking for backtraces of all CPUs sends them an NMI. */
+void *bid_thread_nmis(void *arg)
+{
+	int fd = open("/proc/sysrq-trigger", O_WRONLY | O_CLOEXEC);
+	bool *stop = arg;
+
+	while (fd >= 0 && !__atomic_load_n(stop, __ATOMIC_RELAXED)) {
+		if (write(fd, "l", 1) != 1)
+			break;
+		usleep(20000);
+	}
+	if (fd >= 0)
+		close(fd);
+	return NULL;
+}
+
+int bid_quiet_console(bool quiet)
+{
+	static char saved[64];
+	int fd = open("/proc/sys/kernel/printk", O_RDWR | O_CLOEXEC);
+	ssize_t len;
+
+	if (fd < 0)
+		return bid_fail("printk: %s", strerror(errno));
+	if (quiet) {
+		len = read(fd, saved, sizeof(saved) - 1);
+		lseek(fd, 0, SEEK_SET);
+		len = len > 0 ? write(fd, "1", 1) : len;
+	} else {
+		len = write(fd, saved, strlen(saved));
+	}
+	close(fd);
+	return len > 0 ? 0 : bid_fail("printk: %s", strerror(errno));
+}
+
+void *bid_thread_map_and_unmap(void *arg)
+{
+	size_t page = sysconf(_SC_PAGESIZE);
+	bool *stop = arg;
+
+	while (!__atomic_load_n(stop, __ATOMIC_RELAXED)) {
+		char *p = mmap(NULL, 16 * page, PROT_READ | PROT_WRITE,
+			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (p == MAP_FAILED)
+			break;
+		p[0] = 1;
+		mprotect(p + page, page, PROT_READ);
+		munmap(p, 16 * page);
+	}
+	return NULL;
+}

@@ -331,6 +331,11 @@ void bid_load_faults(void *arg);	/* page faults */
 void bid_load_sleep(void *arg);		/* context switches */
 __u64 bid_now_ns(void);
 
+/* Threads, until *(bool *)stop: one that causes NMIs, one that changes the address space */
+void *bid_thread_nmis(void *stop);
+void *bid_thread_map_and_unmap(void *stop);
+int bid_quiet_console(bool quiet);
+
 /* A loop that the compiler leaves alone and that touches nothing. */
 static inline void bid_spin(unsigned long n)
 {

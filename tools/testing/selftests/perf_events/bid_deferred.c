@@ -805,40 +805,6 @@ TEST_F_TIMEOUT(event, kernel_threads, BID_TIMEOUT_S)
 
 static bool stop;
 
-static void *thread_cause_nmis(void *arg)
-{
-	int fd = open("/proc/sysrq-trigger", O_WRONLY | O_CLOEXEC);
-
-	(void)arg;
-	while (fd >= 0 && !__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-		if (write(fd, "l", 1) != 1)
-			break;
-		usleep(20000);
-	}
-	if (fd >= 0)
-		close(fd);
-	return NULL;
-}
-
-static int quiet_console(bool quiet)
-{
-	static char saved[64];
-	int fd = open("/proc/sys/kernel/printk", O_RDWR | O_CLOEXEC);
-	ssize_t len;
-
-	if (fd < 0)
-		return bid_fail("printk: %s", strerror(errno));
-	if (quiet) {
-		len = read(fd, saved, sizeof(saved) - 1);
-		lseek(fd, 0, SEEK_SET);
-		len = len > 0 ? write(fd, "1", 1) : len;
-	} else {
-		len = write(fd, saved, strlen(saved));
-	}
-	close(fd);
-	return len > 0 ? 0 : bid_fail("printk: %s", strerror(errno));
-}
-
 static int each_ours(const struct bid_sample *s, void *arg)
 {
 	unsigned long *ours = arg;
@@ -863,8 +829,8 @@ TEST_F_TIMEOUT(event, nmi, BID_TIMEOUT_S)
 	bid_attr_defer(&self->attr);
 	self->attr.sample_type |= PERF_SAMPLE_REGS_USER;
 	self->attr.sample_regs_user = BID_REG_IP;
-	ASSERT_EQ(0, quiet_console(true)) TH_LOG("%s", bid_error);
-	ASSERT_EQ(0, pthread_create(&thread, NULL, thread_cause_nmis, NULL));
+	ASSERT_EQ(0, bid_quiet_console(true)) TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, pthread_create(&thread, NULL, bid_thread_nmis, &stop));
 	usleep(10000);
 	ASSERT_EQ(0, bid_maps_read(&maps, 0)) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, bid_tool_open(t, &self->attr, &maps, -1, BID_EACH_CPU, BID_RING_PAGES))
@@ -877,7 +843,7 @@ TEST_F_TIMEOUT(event, nmi, BID_TIMEOUT_S)
 				    20)) TH_LOG("%s", bid_error);
 	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
-	EXPECT_EQ(0, quiet_console(false)) TH_LOG("%s", bid_error);
+	EXPECT_EQ(0, bid_quiet_console(false)) TH_LOG("%s", bid_error);
 	bid_tool_pairs(t, BID_FULL, &p);
 	EXPECT_GE(p.pairs, 10);
 	EXPECT_EQ(0, p.repeated);

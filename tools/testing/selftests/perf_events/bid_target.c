@@ -472,24 +472,6 @@ TEST_F_TIMEOUT(target, group_with_read, BID_TIMEOUT_S)
 
 static bool stop;
 
-static void *thread_map_and_unmap(void *arg)
-{
-	size_t page = sysconf(_SC_PAGESIZE);
-
-	(void)arg;
-	while (!__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-		char *p = mmap(NULL, 16 * page, PROT_READ | PROT_WRITE,
-			       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-
-		if (p == MAP_FAILED)
-			break;
-		p[0] = 1;
-		mprotect(p + page, page, PROT_READ);
-		munmap(p, 16 * page);
-	}
-	return NULL;
-}
-
 TEST_F_TIMEOUT(target, busy_address_space, BID_TIMEOUT_S)
 {
 	pthread_t threads[2];
@@ -497,7 +479,7 @@ TEST_F_TIMEOUT(target, busy_address_space, BID_TIMEOUT_S)
 	self->attr.inherit = 1;
 	self->check.flags = BID_LOOSE;
 	for (int i = 0; i < 2; i++)
-		ASSERT_EQ(0, pthread_create(&threads[i], NULL, thread_map_and_unmap, NULL));
+		ASSERT_EQ(0, pthread_create(&threads[i], NULL, bid_thread_map_and_unmap, &stop));
 	usleep(20000);
 	ASSERT_EQ(0, bid_maps_read(&maps, 0)) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, cpus_open(&self->cpus, &self->attr, 0)) TH_LOG("%s", bid_error);
@@ -700,40 +682,6 @@ TEST_F_TIMEOUT(context, resolves, BID_TIMEOUT_S)
 }
 
 /* In an NMI: asking for backtraces of all CPUs sends them one. */
-static void *thread_cause_nmis(void *arg)
-{
-	int fd = open("/proc/sysrq-trigger", O_WRONLY | O_CLOEXEC);
-
-	(void)arg;
-	while (fd >= 0 && !__atomic_load_n(&stop, __ATOMIC_RELAXED)) {
-		if (write(fd, "l", 1) != 1)
-			break;
-		usleep(20000);
-	}
-	if (fd >= 0)
-		close(fd);
-	return NULL;
-}
-
-static int quiet_console(bool quiet)
-{
-	static char saved[64];
-	int fd = open("/proc/sys/kernel/printk", O_RDWR | O_CLOEXEC);
-	ssize_t len;
-
-	if (fd < 0)
-		return bid_fail("printk: %s", strerror(errno));
-	if (quiet) {
-		len = read(fd, saved, sizeof(saved) - 1);
-		lseek(fd, 0, SEEK_SET);
-		len = len > 0 ? write(fd, "1", 1) : len;
-	} else {
-		len = write(fd, saved, strlen(saved));
-	}
-	close(fd);
-	return len > 0 ? 0 : bid_fail("printk: %s", strerror(errno));
-}
-
 TEST_F_TIMEOUT(target, nmi, BID_TIMEOUT_S)
 {
 	struct cpu_wide n = {};
@@ -746,8 +694,8 @@ TEST_F_TIMEOUT(target, nmi, BID_TIMEOUT_S)
 	ASSERT_EQ(0, ret) TH_LOG("%s", bid_error);
 	if (access("/proc/sysrq-trigger", W_OK))
 		SKIP(return, "no way to cause an NMI");
-	ASSERT_EQ(0, quiet_console(true)) TH_LOG("%s", bid_error);
-	ASSERT_EQ(0, pthread_create(&thread, NULL, thread_cause_nmis, NULL));
+	ASSERT_EQ(0, bid_quiet_console(true)) TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, pthread_create(&thread, NULL, bid_thread_nmis, &stop));
 	usleep(10000);
 	ASSERT_EQ(0, bid_maps_read(&maps, 0)) TH_LOG("%s", bid_error);
 	self->check.pid = getpid();
@@ -759,7 +707,7 @@ TEST_F_TIMEOUT(target, nmi, BID_TIMEOUT_S)
 				      NULL, &n.self, 20)) TH_LOG("%s", bid_error);
 	__atomic_store_n(&stop, true, __ATOMIC_RELAXED);
 	pthread_join(thread, NULL);
-	EXPECT_EQ(0, quiet_console(false)) TH_LOG("%s", bid_error);
+	EXPECT_EQ(0, bid_quiet_console(false)) TH_LOG("%s", bid_error);
 	TH_LOG("%lu samples, %lu user frames resolved, %lu BUSY", self->check.stats.samples,
 	       self->check.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED],
 	       self->check.stats.user[PERF_BUILD_ID_OFFSET_BUSY]);
