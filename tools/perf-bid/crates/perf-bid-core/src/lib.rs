@@ -21,6 +21,7 @@ pub mod data;
 pub mod elf;
 pub mod event;
 pub mod functions;
+pub mod place;
 pub mod plt;
 pub mod record;
 pub mod ring;

@@ -3,9 +3,14 @@
 //! offset, on a kernel with `CONFIG_PERF_BUILD_ID_OFFSET`. Found by `perf` as `perf bid` once
 //! it is in perf's exec path.
 
+mod buildids;
+mod check;
 mod cli;
+mod export;
+mod inject;
 mod record;
 mod report;
+mod script;
 
 use std::process::ExitCode;
 
@@ -15,7 +20,12 @@ fn main() -> ExitCode {
     let cli = cli::Cli::parse();
     let result = match &cli.command {
         cli::Command::Record(args) => record::run(args),
+        cli::Command::Script(args) => script::run(args),
         cli::Command::Report(args) => report::run(args),
+        cli::Command::Inject(args) => inject::run(args),
+        cli::Command::Export(args) => export::run(args),
+        cli::Command::Buildids(args) => buildids::run(args),
+        cli::Command::Check(args) => check::run(args),
     };
     match result {
         Ok(code) => code,
