@@ -85,8 +85,8 @@ pub struct Format {
     sample_type: u64,
     read_format: u64,
     branch_sample_type: u64,
-    pub(crate) regs_user: u64,
-    pub(crate) regs_intr: u64,
+    regs_user: u64,
+    regs_intr: u64,
     sample_id_all: bool,
 }
 
@@ -344,7 +344,7 @@ impl Format {
         self.take_sample_id(&mut c).ok()?.time
     }
 
-    pub(crate) fn has(&self, bit: u64) -> bool {
+    fn has(&self, bit: u64) -> bool {
         self.sample_type & bit != 0
     }
 
@@ -524,7 +524,7 @@ impl Format {
         Ok(s)
     }
 
-    pub(crate) fn read_values<'a>(&self, c: &mut Cursor<'a>) -> Result<&'a [u8]> {
+    fn read_values<'a>(&self, c: &mut Cursor<'a>) -> Result<&'a [u8]> {
         let bit = |bit: u64| u64::from(self.read_format & bit != 0);
         let times = bit(read_format::TOTAL_TIME_ENABLED) + bit(read_format::TOTAL_TIME_RUNNING);
         let each = 1 + bit(read_format::ID) + bit(read_format::LOST);
@@ -544,7 +544,7 @@ impl Format {
         c.bytes(len, "read_format values")
     }
 
-    pub(crate) fn branches<'a>(&self, c: &mut Cursor<'a>) -> Result<&'a [u8]> {
+    fn branches<'a>(&self, c: &mut Cursor<'a>) -> Result<&'a [u8]> {
         let nr = c.u64("branch stack nr")?;
         if self.branch_sample_type & BRANCH_HW_INDEX != 0 {
             c.skip(8, "branch stack hw_idx")?;
@@ -626,7 +626,7 @@ fn pair(first: u32, second: u32) -> [u8; 8] {
     bytes
 }
 
-pub(crate) fn regs<'a>(c: &mut Cursor<'a>, nr: u64) -> Result<Regs<'a>> {
+fn regs<'a>(c: &mut Cursor<'a>, nr: u64) -> Result<Regs<'a>> {
     let abi = c.u64("register abi")?;
     let values = c.u64s(if abi == 0 { 0 } else { nr }, "registers")?;
     Ok(Regs { abi, values })

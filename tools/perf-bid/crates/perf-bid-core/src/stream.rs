@@ -12,15 +12,12 @@
 //! [`Joined::missing`]. The module [`join`] has the rules.
 
 mod join;
-mod sorted;
 
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
 pub use self::join::Counts;
 use self::join::Joiner;
-pub use self::sorted::Sorted;
-pub use self::sorted::Undecoded;
 use crate::abi::Entry;
 use crate::abi::Status;
 use crate::abi::record_type;
@@ -107,10 +104,6 @@ pub struct Stream<'a, B> {
     /// Nothing older than that is to come.
     settled: u64,
     joiner: Joiner<'a>,
-    /// Of the item that came last.
-    raw: Option<RawRecord<'a>>,
-    /// Time of the last record that was decoded.
-    now: u64,
     error: Option<Malformed>,
     state: State,
 }
@@ -140,8 +133,6 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
             round: (0, 0),
             settled: 0,
             joiner: Joiner::new(limits.waiting),
-            raw: None,
-            now: 0,
             error: None,
             state: State::Reading,
         }
@@ -155,17 +146,6 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
     /// What became of deferred callchains; final once the iterator has ended.
     pub fn counts(&self) -> Counts {
         self.joiner.counts()
-    }
-
-    /// The record that the last item was made of; for those who copy it.
-    pub fn raw(&self) -> Option<RawRecord<'a>> {
-        self.raw
-    }
-
-    /// What has a time and is still to come is not older than that: samples which wait for their
-    /// callchains come later than others of their time.
-    pub fn horizon(&self) -> u64 {
-        self.joiner.oldest_time().map_or(self.now, |time| time.min(self.now))
     }
 
     /// Records that are held back now.
@@ -215,10 +195,7 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
     fn decode(&mut self, raw: &RawRecord<'a>) {
         let event = self.data.event_of(raw).map_or(0, |(index, _)| index);
         match self.data.decode(raw) {
-            Ok(record) => {
-                self.now = self.now.max(record.time().unwrap_or(0));
-                self.joiner.take(event, *raw, record);
-            }
+            Ok(record) => self.joiner.take(event, record),
             Err(error) => self.end(Some(error)),
         }
     }
@@ -229,8 +206,7 @@ impl<'a, B: Deref<Target = [u8]>> Iterator for Stream<'a, B> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some((raw, item)) = self.joiner.pop() {
-                self.raw = Some(raw);
+            if let Some(item) = self.joiner.pop() {
                 return Some(Ok(item));
             }
             if let Some(raw) = self.next_sorted() {

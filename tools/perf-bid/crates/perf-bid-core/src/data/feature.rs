@@ -77,8 +77,6 @@ pub struct Features {
     /// Times of the first and the last sample.
     pub sample_time: Option<(u64, u64)>,
     pub info: Info,
-    /// Sections that this crate does not decode, by feature bit.
-    pub other: Vec<(u8, Vec<u8>)>,
 }
 
 /// Size of a build ID record before its path, in bytes.
@@ -169,19 +167,12 @@ impl Info {
 
 impl Features {
     /// The sections to write, ordered by feature bit. `attrs` are the attrs in their file form.
-    pub(super) fn sections(&self, attrs: &[Vec<u8>]) -> Vec<(u8, Vec<u8>)> {
-        let mut out = self.decoded_sections(attrs);
-        out.extend(self.other.iter().cloned());
-        out.sort_by_key(|(bit, _)| *bit);
-        out
-    }
-
-    fn decoded_sections(&self, attrs: &[Vec<u8>]) -> Vec<(u8, Vec<u8>)> {
+    pub(super) fn sections(&self, attrs: &[Vec<u8>]) -> Vec<(Feature, Vec<u8>)> {
         let mut out = Vec::new();
         let mut table = Vec::new();
         self.build_ids.iter().for_each(|row| row.put(&mut table));
         if !table.is_empty() {
-            out.push((Feature::BuildId as u8, table));
+            out.push((Feature::BuildId, table));
         }
         let strings = [
             (Feature::Hostname, &self.hostname),
@@ -194,31 +185,30 @@ impl Features {
             if let Some(text) = text {
                 let mut bytes = Vec::new();
                 put_string(&mut bytes, text);
-                out.push((feature as u8, bytes));
+                out.push((feature, bytes));
             }
         }
         if let Some((available, online)) = self.nr_cpus {
-            let bytes = [available.to_ne_bytes(), online.to_ne_bytes()].concat();
-            out.push((Feature::NrCpus as u8, bytes));
+            out.push((Feature::NrCpus, [available.to_ne_bytes(), online.to_ne_bytes()].concat()));
         }
         if let Some(kib) = self.total_mem {
-            out.push((Feature::TotalMem as u8, kib.to_ne_bytes().to_vec()));
+            out.push((Feature::TotalMem, kib.to_ne_bytes().to_vec()));
         }
         if !self.cmdline.is_empty() {
             let mut bytes = Vec::new();
             put_list(&mut bytes, &self.cmdline);
-            out.push((Feature::Cmdline as u8, bytes));
+            out.push((Feature::Cmdline, bytes));
         }
         if !self.events.is_empty() {
-            out.push((Feature::EventDesc as u8, self.event_desc(attrs)));
+            out.push((Feature::EventDesc, self.event_desc(attrs)));
         }
         if let Some((first, last)) = self.sample_time {
-            let bytes = [first.to_ne_bytes(), last.to_ne_bytes()].concat();
-            out.push((Feature::SampleTime as u8, bytes));
+            out.push((Feature::SampleTime, [first.to_ne_bytes(), last.to_ne_bytes()].concat()));
         }
         let mut info = Vec::new();
         put_list(&mut info, &self.info.to_list());
-        out.push((Feature::PerfBid as u8, info));
+        out.push((Feature::PerfBid, info));
+        out.sort_by_key(|(feature, _)| *feature);
         out
     }
 
@@ -282,11 +272,7 @@ impl Features {
             b if b == Feature::PerfBid as u32 => {
                 self.info = Info::from_list(&list(&mut c, "perf-bid info")?);
             }
-            other => {
-                let bit = u8::try_from(other);
-                let bit = bit.map_err(|_| Malformed::new(offset, "feature bit above 255"))?;
-                self.other.push((bit, bytes.to_vec()));
-            }
+            _ => {}
         }
         Ok(())
     }
@@ -322,15 +308,14 @@ mod tests {
             events: vec![("cpu-clock".into(), vec![7, 8])],
             sample_time: Some((1, 2)),
             info: Info { boot_id: Some("b".into()), lost_samples: 3 },
-            other: vec![(13, vec![1, 2, 3])],
         };
         let attrs = [crate::attr::Attr::default().to_bytes()];
         let mut read = Features::default();
         for (feature, bytes) in features.sections(&attrs) {
-            read.take(feature.into(), &bytes, 0).unwrap();
+            read.take(feature as u32, &bytes, 0).unwrap();
             // No prefix of a section may do worse than an error.
             for len in 0..bytes.len() {
-                let _ = Features::default().take(feature.into(), &bytes[..len], 0);
+                let _ = Features::default().take(feature as u32, &bytes[..len], 0);
             }
         }
         assert_eq!(read, features);

@@ -82,7 +82,7 @@ impl<W: Write + Seek> Writer<W> {
         }
         sections.iter().try_for_each(|(_, bytes)| self.out.write_all(bytes))?;
         self.out.seek(SeekFrom::Start(0))?;
-        let bits: Vec<_> = sections.iter().map(|(bit, _)| *bit).collect();
+        let bits: Vec<_> = sections.iter().map(|(feature, _)| *feature as u8).collect();
         self.put_header(&bits)?;
         let out = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok((out, at))

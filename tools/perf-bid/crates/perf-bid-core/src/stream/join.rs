@@ -27,7 +27,6 @@ use crate::abi::Status;
 use crate::record::Comm;
 use crate::record::Deferred;
 use crate::record::DeferredFrames;
-use crate::record::RawRecord;
 use crate::record::Record;
 use crate::record::Sample;
 use crate::record::Task;
@@ -63,7 +62,7 @@ pub(super) struct Joiner<'a> {
     held_max: usize,
     /// Threads that have ended, with the time until which they are remembered.
     ended: VecDeque<(u64, u32)>,
-    ready: VecDeque<(RawRecord<'a>, Item<'a>)>,
+    ready: VecDeque<Item<'a>>,
     counts: Counts,
 }
 
@@ -88,7 +87,6 @@ struct Held<'a> {
     number: u64,
     /// The cookie, if it waits for one.
     cookie: Option<u64>,
-    raw: RawRecord<'a>,
     item: Item<'a>,
 }
 
@@ -108,21 +106,12 @@ impl<'a> Joiner<'a> {
     }
 
     /// The next item that waits for nothing.
-    pub(super) fn pop(&mut self) -> Option<(RawRecord<'a>, Item<'a>)> {
+    pub(super) fn pop(&mut self) -> Option<Item<'a>> {
         self.ready.pop_front()
     }
 
     pub(super) fn counts(&self) -> Counts {
         self.counts
-    }
-
-    /// Time of the oldest item that is held back.
-    pub(super) fn oldest_time(&self) -> Option<u64> {
-        let (_, tid) = self.oldest.first_key_value()?;
-        match &self.threads.get(tid)?.held.front()?.item {
-            Item::Sample(joined) => joined.sample.time,
-            Item::Other(record) => record.time(),
-        }
     }
 
     /// Items that are held back or ready.
@@ -131,26 +120,26 @@ impl<'a> Joiner<'a> {
     }
 
     /// Takes the next record in time order.
-    pub(super) fn take(&mut self, event: usize, raw: RawRecord<'a>, record: Record<'a>) {
+    pub(super) fn take(&mut self, event: usize, record: Record<'a>) {
         if let Some(time) = record.time() {
             self.forget_ended(time);
         }
         match record {
-            Record::Sample(sample) => self.sample(event, raw, sample),
+            Record::Sample(sample) => self.sample(event, sample),
             Record::Deferred(deferred) => {
                 self.deferred(&deferred);
-                self.ready.push_back((raw, Item::Other(Record::Deferred(deferred))));
+                self.ready.push_back(Item::Other(Record::Deferred(deferred)));
             }
-            Record::Comm(comm) => self.comm(raw, comm),
+            Record::Comm(comm) => self.comm(comm),
             Record::Fork(task) => {
                 self.fork(&task);
-                self.ready.push_back((raw, Item::Other(Record::Fork(task))));
+                self.ready.push_back(Item::Other(Record::Fork(task)));
             }
             Record::Exit(task) => {
                 self.exit(&task);
-                self.ready.push_back((raw, Item::Other(Record::Exit(task))));
+                self.ready.push_back(Item::Other(Record::Exit(task)));
             }
-            other => self.ready.push_back((raw, Item::Other(other))),
+            other => self.ready.push_back(Item::Other(other)),
         }
     }
 
@@ -163,7 +152,7 @@ impl<'a> Joiner<'a> {
         self.counts.unclaimed += lasts.filter(|last| !last.claimed).count() as u64;
     }
 
-    fn sample(&mut self, event: usize, raw: RawRecord<'a>, sample: Box<Sample<'a>>) {
+    fn sample(&mut self, event: usize, sample: Box<Sample<'a>>) {
         let tid = sample.tid;
         let cookie = Cookie::of(&sample);
         let mut joined = Joined { event, sample, deferred: None, missing: false };
@@ -185,7 +174,7 @@ impl<'a> Joiner<'a> {
             }
             (Cookie::One(_) | Cookie::Contradictory, _) => miss(&mut joined, &mut self.counts),
         }
-        self.push(tid, waits, raw, Item::Sample(joined));
+        self.push(tid, waits, Item::Sample(joined));
     }
 
     fn deferred(&mut self, deferred: &Deferred<'a>) {
@@ -208,11 +197,11 @@ impl<'a> Joiner<'a> {
         }
     }
 
-    fn comm(&mut self, raw: RawRecord<'a>, comm: Comm<'a>) {
+    fn comm(&mut self, comm: Comm<'a>) {
         if comm.exec {
             self.exec(comm.pid, comm.tid);
         }
-        self.push(Some(comm.tid), None, raw, Item::Other(Record::Comm(comm)));
+        self.push(Some(comm.tid), None, Item::Other(Record::Comm(comm)));
     }
 
     fn exec(&mut self, pid: u32, tid: u32) {
@@ -280,19 +269,19 @@ impl<'a> Joiner<'a> {
     }
 
     /// Passes an item on, unless it waits or something of its thread does.
-    fn push(&mut self, tid: Option<u32>, cookie: Option<u64>, raw: RawRecord<'a>, item: Item<'a>) {
+    fn push(&mut self, tid: Option<u32>, cookie: Option<u64>, item: Item<'a>) {
         let Some(tid) = tid else {
-            self.ready.push_back((raw, item));
+            self.ready.push_back(item);
             return;
         };
         let behind = self.threads.get(&tid).is_some_and(|thread| !thread.held.is_empty());
         if cookie.is_none() && !behind {
-            self.ready.push_back((raw, item));
+            self.ready.push_back(item);
             return;
         }
         let number = self.number;
         self.number += 1;
-        self.thread(tid).held.push_back(Held { number, cookie, raw, item });
+        self.thread(tid).held.push_back(Held { number, cookie, item });
         self.held += 1;
         if !behind {
             self.oldest.insert(number, tid);
@@ -353,7 +342,7 @@ impl<'a> Joiner<'a> {
         }
         while let Some(held) = thread.held.pop_front_if(|held| held.cookie.is_none()) {
             self.held -= 1;
-            self.ready.push_back((held.raw, held.item));
+            self.ready.push_back(held.item);
         }
         if let Some(first) = thread.held.front() {
             self.oldest.insert(first.number, tid);
