@@ -166,6 +166,7 @@ pub mod misc {
     pub const SWITCH_OUT: u16 = 1 << 13;
     /// The task that was switched out could have gone on.
     pub const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
+    pub const FORK_EXEC: u16 = 1 << 13;
     /// An MMAP2 record that carries a build ID in place of device and inode.
     pub const MMAP_BUILD_ID: u16 = 1 << 14;
     /// A `CALLCHAIN_DEFERRED` record whose entries are [`Entry`](super::Entry).

@@ -16,6 +16,7 @@
 
 mod fields;
 mod format;
+mod parts;
 pub(crate) mod swap;
 
 use std::borrow::Cow;
@@ -27,6 +28,7 @@ pub use self::fields::Branches;
 pub use self::fields::ReadValue;
 pub use self::fields::ReadValues;
 pub use self::format::Format;
+pub use self::parts::Parts;
 use crate::abi::BuildId;
 use crate::abi::Entry;
 use crate::abi::misc;
@@ -291,6 +293,8 @@ pub struct Task {
     pub tid: u32,
     pub ptid: u32,
     pub time: u64,
+    /// `PERF_RECORD_MISC_FORK_EXEC`: not the parent's program; a tool made the record up.
+    pub exec: bool,
     pub id: SampleId,
 }
 

@@ -14,13 +14,18 @@
 
 mod join;
 mod sort;
+mod sorted;
 
 use std::ops::Deref;
+
+use zerocopy::native_endian::U64;
 
 pub use self::join::Counts;
 use self::join::Joiner;
 use self::sort::Key;
 use self::sort::Sorter;
+pub use self::sorted::Sorted;
+pub use self::sorted::Undecoded;
 use crate::abi::Entry;
 use crate::abi::Status;
 use crate::abi::record_type;
@@ -57,6 +62,8 @@ pub struct Joined<'a> {
     pub sample: Sample<'a>,
     /// The user frames, if they came in a record of their own.
     pub deferred: Option<&'a [Entry]>,
+    /// The same as plain addresses, if the callchain was announced among such.
+    pub deferred_addresses: Option<&'a [U64]>,
     /// The sample announced deferred user frames that are not in the file, or the kernel
     /// found none.
     pub missing: bool,

@@ -358,7 +358,7 @@ impl Format {
         Ok(s)
     }
 
-    fn read_values<'a>(&self, c: &mut Cursor<'a>) -> Result<ReadValues<'a>> {
+    pub(super) fn read_values<'a>(&self, c: &mut Cursor<'a>) -> Result<ReadValues<'a>> {
         self.check_read_format(c.offset())?;
         let nr = if self.read_format & read_format::GROUP != 0 {
             c.clone().u64("read_format nr")?
@@ -371,7 +371,7 @@ impl Format {
         Ok(ReadValues { words, read_format: self.read_format })
     }
 
-    fn branches<'a>(&self, c: &mut Cursor<'a>) -> Result<Branches<'a>> {
+    pub(super) fn branches<'a>(&self, c: &mut Cursor<'a>) -> Result<Branches<'a>> {
         let nr = c.u64("branch stack nr")?;
         let hw_index = if self.branch_sample_type & BRANCH_HW_INDEX != 0 {
             Some(c.u64("branch stack hw_idx")?)
@@ -423,6 +423,7 @@ impl Format {
             tid: c.u32("task tid")?,
             ptid: c.u32("task ptid")?,
             time: c.u64("task time")?,
+            exec: raw.misc & misc::FORK_EXEC != 0,
             id,
         })
     }
@@ -560,7 +561,7 @@ fn pair(first: u32, second: u32) -> [u8; 8] {
     bytes
 }
 
-fn regs<'a>(c: &mut Cursor<'a>, nr: u64) -> Result<Regs<'a>> {
+pub(super) fn regs<'a>(c: &mut Cursor<'a>, nr: u64) -> Result<Regs<'a>> {
     let abi = c.u64("register abi")?;
     let values = c.u64s(if abi == 0 { 0 } else { nr }, "registers")?;
     Ok(Regs { abi, values })

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Records in time order, undecoded: what a converter needs, which copies most of them.
 
-use std::collections::VecDeque;
 use std::ops::Deref;
 
+use super::Limits;
+use super::sort::Key;
+use super::sort::Sorter;
 use crate::abi::record_type;
 use crate::cursor::Malformed;
 use crate::data::PerfData;
@@ -21,13 +23,6 @@ pub struct Undecoded<'a> {
     pub time: Option<u64>,
 }
 
-impl Undecoded<'_> {
-    /// Those without a time are never held back.
-    fn key(&self) -> u64 {
-        self.time.unwrap_or(0)
-    }
-}
-
 /// An iterator over a file's records in time order. Records without a time come as soon as they
 /// are read; the marks between passes over the ring buffers do not come at all. It ends after
 /// the first error, once the records before it are through.
@@ -35,29 +30,16 @@ impl Undecoded<'_> {
 pub struct Sorted<'a, B> {
     data: &'a PerfData<B>,
     records: Records<'a>,
-    /// In order once [`Sorted::settle`] has been there.
-    unsorted: Vec<Undecoded<'a>>,
-    unsorted_max: usize,
-    ready: VecDeque<Undecoded<'a>>,
-    /// Latest time of this pass and of the one before.
-    round: (u64, u64),
+    sorter: Sorter,
     error: Option<Malformed>,
     ended: bool,
 }
 
 impl<'a, B: Deref<Target = [u8]>> Sorted<'a, B> {
-    /// The records of `data`, of which at most `unsorted_max` are held back.
-    pub fn new(data: &'a PerfData<B>, unsorted_max: usize) -> Self {
-        Self {
-            data,
-            records: data.records(),
-            unsorted: Vec::new(),
-            unsorted_max,
-            ready: VecDeque::new(),
-            round: (0, 0),
-            error: None,
-            ended: false,
-        }
+    /// The records of `data`.
+    pub fn new(data: &'a PerfData<B>) -> Self {
+        let sorter = Sorter::new(Limits::default().unsorted);
+        Self { data, records: data.records(), sorter, error: None, ended: false }
     }
 
     /// Bytes of the data section that have been read so far.
@@ -65,50 +47,30 @@ impl<'a, B: Deref<Target = [u8]>> Sorted<'a, B> {
         self.data.data_len().saturating_sub(self.records.remaining() as u64)
     }
 
-    fn read(&mut self) {
-        match self.records.next() {
-            None => self.end(None),
-            Some(Err(error)) => self.end(Some(error)),
-            Some(Ok(raw)) if raw.type_ == record_type::FINISHED_ROUND => {
-                let (this, before) = self.round;
-                self.round = (this, this);
-                self.settle(before);
+    /// Reads one record, and returns it if it has no time.
+    fn read(&mut self) -> Option<Undecoded<'a>> {
+        let raw = match self.records.next() {
+            Some(Ok(raw)) => raw,
+            other => {
+                self.ended = true;
+                self.error = other.and_then(Result::err);
+                self.sorter.end();
+                return None;
             }
-            Some(Ok(raw)) => {
-                let event = self.data.event_of(&raw);
-                let time = event.and_then(|(_, event)| event.format.time(&raw));
-                let record = Undecoded { raw, event: event.map_or(0, |(index, _)| index), time };
-                match time {
-                    Some(time) => self.hold(time, record),
-                    None => self.ready.push_back(record),
-                }
+        };
+        if raw.type_ == record_type::FINISHED_ROUND {
+            self.sorter.end_pass();
+            return None;
+        }
+        let found = self.data.event_of(&raw);
+        let event = found.map_or(0, |(index, _)| index);
+        match found.and_then(|(_, desc)| desc.format.time(&raw)) {
+            Some(time) => {
+                self.sorter.push(Key { time, offset: raw.offset, event: event as u32 });
+                None
             }
+            None => Some(Undecoded { raw, event, time: None }),
         }
-    }
-
-    fn hold(&mut self, time: u64, record: Undecoded<'a>) {
-        self.round.0 = self.round.0.max(time);
-        self.unsorted.push(record);
-        if self.unsorted.len() > self.unsorted_max {
-            self.unsorted.sort_by_key(Undecoded::key);
-            let middle = self.unsorted.get(self.unsorted.len() / 2);
-            self.settle(middle.map_or(u64::MAX, Undecoded::key));
-        }
-    }
-
-    /// Nothing older than `time` is to come.
-    fn settle(&mut self, time: u64) {
-        // Stable: records of the same time stay as they are in the file. Each ring buffer's are
-        // in order, which the sort makes use of.
-        self.unsorted.sort_by_key(Undecoded::key);
-        let settled = self.unsorted.partition_point(|record| record.key() <= time);
-        self.ready.extend(self.unsorted.drain(..settled));
-    }
-
-    fn end(&mut self, error: Option<Malformed>) {
-        self.ended = true;
-        self.error = error;
-        self.settle(u64::MAX);
     }
 }
 
@@ -117,13 +79,16 @@ impl<'a, B: Deref<Target = [u8]>> Iterator for Sorted<'a, B> {
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
-            if let Some(record) = self.ready.pop_front() {
-                return Some(Ok(record));
+            if let Some(Key { time, offset, event }) = self.sorter.pop() {
+                let raw = self.data.record_at(offset)?;
+                return Some(Ok(Undecoded { raw, event: event as usize, time: Some(time) }));
             }
             if self.ended {
                 return self.error.take().map(Err);
             }
-            self.read();
+            if let Some(record) = self.read() {
+                return Some(Ok(record));
+            }
         }
     }
 }
