@@ -133,6 +133,7 @@ pub mod misc {
     pub const GUEST_USER: u16 = 5;
     pub const MMAP_DATA: u16 = 1 << 13;
     pub const COMM_EXEC: u16 = 1 << 13;
+    pub const FORK_EXEC: u16 = 1 << 13;
     /// An MMAP2 record that carries a build ID in place of device and inode.
     pub const MMAP_BUILD_ID: u16 = 1 << 14;
     /// A `CALLCHAIN_DEFERRED` record whose entries are [`Entry`](super::Entry).

@@ -258,6 +258,8 @@ pub struct Task {
     pub tid: u32,
     pub ptid: u32,
     pub time: u64,
+    /// `PERF_RECORD_MISC_FORK_EXEC`: not the parent's program; a tool made the record up.
+    pub exec: bool,
     pub id: SampleId,
 }
 
@@ -591,6 +593,7 @@ impl Format {
             tid: c.u32("task tid")?,
             ptid: c.u32("task ptid")?,
             time: c.u64("task time")?,
+            exec: raw.misc & misc::FORK_EXEC != 0,
             id,
         })
     }

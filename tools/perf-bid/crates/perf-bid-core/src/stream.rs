@@ -16,6 +16,8 @@ mod join;
 use std::collections::BTreeMap;
 use std::ops::Deref;
 
+use zerocopy::native_endian::U64;
+
 pub use self::join::Counts;
 use self::join::Joiner;
 use crate::abi::Entry;
@@ -52,6 +54,8 @@ pub struct Joined<'a> {
     pub sample: Box<Sample<'a>>,
     /// The user frames, if they came in a record of their own.
     pub deferred: Option<&'a [Entry]>,
+    /// The same as plain addresses, if the callchain was announced among such.
+    pub deferred_addresses: Option<&'a [U64]>,
     /// The sample announced deferred user frames that are not in the file, or the kernel
     /// found none.
     pub missing: bool,

@@ -13,17 +13,25 @@
 //! - beyond the limit, the oldest goes out without.
 //!
 //! While a thread waits, its later samples and names wait behind, so that the order of one
-//! thread's records is kept. That of different threads is not.
+//! thread's records is kept. That of different threads is not. Its mappings wait, too: behind
+//! an exec they belong to the new program.
+//!
+//! An event that asks for plain addresses gets a record in that form, and one that asks for
+//! both forms gets two with the same cookie. A sample waits for the form that it was announced
+//! in.
 
 use std::collections::BTreeMap;
 use std::collections::HashMap;
 use std::collections::VecDeque;
+
+use zerocopy::native_endian::U64;
 
 use super::Item;
 use super::Joined;
 use super::is_frame;
 use crate::abi::Entry;
 use crate::abi::Status;
+use crate::abi::context;
 use crate::record::Comm;
 use crate::record::Deferred;
 use crate::record::DeferredFrames;
@@ -44,7 +52,7 @@ pub struct Counts {
     pub missing: u64,
     /// Records of callchains, each cookie of a thread counted once.
     pub records: u64,
-    /// Records that say the same again, as several events get one each.
+    /// Records that have the same cookie again, as several events get one each.
     pub repeated: u64,
     /// Records without a sample: another recording's, or the sample was lost.
     pub unclaimed: u64,
@@ -74,19 +82,20 @@ struct Thread<'a> {
     until: Option<u64>,
 }
 
-/// The last record of a thread.
-#[derive(Debug)]
+/// The last record of a thread, or the two forms of it.
+#[derive(Clone, Copy, Debug)]
 struct Last<'a> {
     cookie: u64,
-    frames: &'a [Entry],
+    entries: Option<&'a [Entry]>,
+    addresses: Option<&'a [U64]>,
     claimed: bool,
 }
 
 #[derive(Debug)]
 struct Held<'a> {
     number: u64,
-    /// The cookie, if it waits for one.
-    cookie: Option<u64>,
+    /// What it waits for, if it does.
+    awaited: Option<Awaited>,
     item: Item<'a>,
 }
 
@@ -131,6 +140,7 @@ impl<'a> Joiner<'a> {
                 self.ready.push_back(Item::Other(Record::Deferred(deferred)));
             }
             Record::Comm(comm) => self.comm(comm),
+            Record::Mmap(mmap) => self.push(Some(mmap.tid), None, Item::Other(Record::Mmap(mmap))),
             Record::Fork(task) => {
                 self.fork(&task);
                 self.ready.push_back(Item::Other(Record::Fork(task)));
@@ -155,21 +165,22 @@ impl<'a> Joiner<'a> {
     fn sample(&mut self, event: usize, sample: Box<Sample<'a>>) {
         let tid = sample.tid;
         let cookie = Cookie::of(&sample);
-        let mut joined = Joined { event, sample, deferred: None, missing: false };
+        let mut joined =
+            Joined { event, sample, deferred: None, deferred_addresses: None, missing: false };
         let mut waits = None;
         if cookie != Cookie::None {
             self.counts.deferred += 1;
         }
         match (cookie, tid) {
             (Cookie::None, _) => {}
-            (Cookie::One(cookie), Some(tid)) => {
+            (Cookie::One(awaited), Some(tid)) => {
                 let last = self.threads.get_mut(&tid).and_then(|thread| thread.last.as_mut());
-                match last.filter(|last| last.cookie == cookie) {
+                match last.filter(|last| last.is(awaited)) {
                     Some(last) => {
                         last.claimed = true;
-                        join(&mut joined, last.frames, &mut self.counts);
+                        join(&mut joined, awaited.form, last, &mut self.counts);
                     }
-                    None => waits = Some(cookie),
+                    None => waits = Some(awaited),
                 }
             }
             (Cookie::One(_) | Cookie::Contradictory, _) => miss(&mut joined, &mut self.counts),
@@ -179,20 +190,26 @@ impl<'a> Joiner<'a> {
 
     fn deferred(&mut self, deferred: &Deferred<'a>) {
         // Without a thread it cannot be told whose it is.
-        let (DeferredFrames::Entries(frames), Some(tid)) = (deferred.frames, deferred.id.tid)
-        else {
+        let Some(tid) = deferred.id.tid else {
             return;
         };
+        let (cookie, frames) = (deferred.cookie, deferred.frames);
         let thread = self.thread(tid);
-        if thread.last.as_ref().is_some_and(|last| last.cookie == deferred.cookie) {
+        if let Some(last) = thread.last.as_mut().filter(|last| last.cookie == cookie) {
+            let added = last.add(frames);
+            let last = *last;
             self.counts.repeated += 1;
+            if added && self.let_go(tid, Some(last)) {
+                self.claim(tid);
+            }
             return;
         }
-        let last = Last { cookie: deferred.cookie, frames, claimed: false };
+        let mut last = Last { cookie, entries: None, addresses: None, claimed: false };
+        last.add(frames);
         let before = thread.last.replace(last);
         self.counts.records += 1;
         self.counts.unclaimed += u64::from(before.is_some_and(|last| !last.claimed));
-        if self.let_go(tid, Some((deferred.cookie, frames))) {
+        if self.let_go(tid, Some(last)) {
             self.claim(tid);
         }
     }
@@ -205,8 +222,7 @@ impl<'a> Joiner<'a> {
     }
 
     fn exec(&mut self, pid: u32, tid: u32) {
-        let last = self.threads.get(&tid).and_then(|thread| thread.last.as_ref());
-        let last = last.map(|last| (last.cookie, last.frames));
+        let last = self.threads.get(&tid).and_then(|thread| thread.last);
         let others = self.oldest.values().copied().filter(|&other| {
             other != tid && self.threads.get(&other).is_some_and(|thread| thread.is_of(pid))
         });
@@ -269,19 +285,19 @@ impl<'a> Joiner<'a> {
     }
 
     /// Passes an item on, unless it waits or something of its thread does.
-    fn push(&mut self, tid: Option<u32>, cookie: Option<u64>, item: Item<'a>) {
+    fn push(&mut self, tid: Option<u32>, awaited: Option<Awaited>, item: Item<'a>) {
         let Some(tid) = tid else {
             self.ready.push_back(item);
             return;
         };
         let behind = self.threads.get(&tid).is_some_and(|thread| !thread.held.is_empty());
-        if cookie.is_none() && !behind {
+        if awaited.is_none() && !behind {
             self.ready.push_back(item);
             return;
         }
         let number = self.number;
         self.number += 1;
-        self.thread(tid).held.push_back(Held { number, cookie, item });
+        self.thread(tid).held.push_back(Held { number, awaited, item });
         self.held += 1;
         if !behind {
             self.oldest.insert(number, tid);
@@ -294,27 +310,26 @@ impl<'a> Joiner<'a> {
         }
     }
 
-    /// Lets go of all that a thread holds back, joined to `record` or without anything.
-    /// Returns whether anything was joined.
-    fn let_go(&mut self, tid: u32, record: Option<(u64, &'a [Entry])>) -> bool {
+    /// Lets go of all that a thread holds back, joined to `record` or without anything. What
+    /// waits for another form of `record` goes on waiting. Returns whether anything was joined.
+    fn let_go(&mut self, tid: u32, record: Option<Last<'a>>) -> bool {
         let Some(thread) = self.threads.get_mut(&tid) else {
             return false;
         };
         let mut joined_any = false;
         for held in &mut thread.held {
-            let Some(cookie) = held.cookie.take() else {
+            let (Some(awaited), Item::Sample(joined)) = (held.awaited, &mut held.item) else {
                 continue;
             };
-            let Item::Sample(joined) = &mut held.item else {
-                continue;
-            };
-            match record.filter(|(its, _)| *its == cookie) {
-                Some((_, frames)) => {
+            match &record {
+                Some(record) if record.is(awaited) => {
                     joined_any = true;
-                    join(joined, frames, &mut self.counts);
+                    join(joined, awaited.form, record, &mut self.counts);
                 }
-                None => miss(joined, &mut self.counts),
+                Some(record) if record.cookie == awaited.cookie => continue,
+                _ => miss(joined, &mut self.counts),
             }
+            held.awaited = None;
         }
         self.flush(tid);
         joined_any
@@ -324,7 +339,7 @@ impl<'a> Joiner<'a> {
     fn let_go_first(&mut self, tid: u32) {
         let thread = self.threads.get_mut(&tid);
         if let Some(held) = thread.and_then(|thread| thread.held.front_mut()) {
-            held.cookie = None;
+            held.awaited = None;
             if let Item::Sample(joined) = &mut held.item {
                 miss(joined, &mut self.counts);
             }
@@ -340,7 +355,7 @@ impl<'a> Joiner<'a> {
         if let Some(first) = thread.held.front() {
             self.oldest.remove(&first.number);
         }
-        while let Some(held) = thread.held.pop_front_if(|held| held.cookie.is_none()) {
+        while let Some(held) = thread.held.pop_front_if(|held| held.awaited.is_none()) {
             self.held -= 1;
             self.ready.push_back(held.item);
         }
@@ -359,10 +374,45 @@ impl Thread<'_> {
     }
 }
 
-fn join<'a>(joined: &mut Joined<'a>, frames: &'a [Entry], counts: &mut Counts) {
-    joined.deferred = Some(frames);
+impl<'a> Last<'a> {
+    /// Whether it is what a sample waits for.
+    fn is(&self, awaited: Awaited) -> bool {
+        let have = match awaited.form {
+            Form::Entries => self.entries.is_some(),
+            Form::Addresses => self.addresses.is_some(),
+        };
+        have && self.cookie == awaited.cookie
+    }
+
+    /// Takes in a form of the callchain; whether it is new.
+    fn add(&mut self, frames: DeferredFrames<'a>) -> bool {
+        match frames {
+            DeferredFrames::Entries(frames) if self.entries.is_none() => {
+                self.entries = Some(frames);
+            }
+            DeferredFrames::Addresses(frames) if self.addresses.is_none() => {
+                self.addresses = Some(frames);
+            }
+            _ => return false,
+        }
+        true
+    }
+}
+
+fn join<'a>(joined: &mut Joined<'a>, form: Form, record: &Last<'a>, counts: &mut Counts) {
+    let any = match form {
+        Form::Entries => {
+            joined.deferred = record.entries;
+            record.entries.unwrap_or_default().iter().any(is_frame)
+        }
+        Form::Addresses => {
+            joined.deferred_addresses = record.addresses;
+            let mut chain = record.addresses.unwrap_or_default().iter();
+            chain.any(|address| !context::is_marker(address.get()))
+        }
+    };
     // The kernel could not walk the stack: there is a record, and nothing in it.
-    if !frames.iter().any(is_frame) {
+    if !any {
         miss(joined, counts);
     }
 }
@@ -372,11 +422,24 @@ fn miss(joined: &mut Joined<'_>, counts: &mut Counts) {
     counts.missing += 1;
 }
 
+/// What a sample waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Awaited {
+    cookie: u64,
+    form: Form,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Entries,
+    Addresses,
+}
+
 /// The cookie that a sample carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Cookie {
     None,
-    One(u64),
+    One(Awaited),
     /// The instruction pointer and the callchain have different ones, which no kernel writes.
     Contradictory,
 }
@@ -389,10 +452,18 @@ impl Cookie {
         };
         let ip = sample.bid.and_then(of_entry);
         let chain = sample.bid_callchain.and_then(<[_]>::last).and_then(of_entry);
+        let one = |cookie, form| Self::One(Awaited { cookie, form });
         match (ip, chain) {
-            (None, None) => Self::None,
             (Some(one), Some(other)) if one != other => Self::Contradictory,
-            (Some(cookie), _) | (None, Some(cookie)) => Self::One(cookie),
+            (Some(cookie), _) | (None, Some(cookie)) => one(cookie, Form::Entries),
+            // With both forms the one with build IDs is all that is needed.
+            (None, None) if sample.bid_callchain.is_some() => Self::None,
+            (None, None) => match sample.callchain {
+                Some([.., marker, cookie]) if marker.get() == context::USER_DEFERRED => {
+                    one(cookie.get(), Form::Addresses)
+                }
+                _ => Self::None,
+            },
         }
     }
 }
