@@ -104,6 +104,16 @@ pub enum Item<'a> {
     Other(Record<'a>),
 }
 
+impl Item<'_> {
+    /// The record's time, if it has one.
+    pub fn time(&self) -> Option<u64> {
+        match self {
+            Self::Sample(joined) => joined.sample.time,
+            Self::Other(record) => record.time(),
+        }
+    }
+}
+
 /// An iterator over a file's records in time order; see [`join`] for samples that wait. It ends
 /// after the first error, once the records before it are through.
 #[derive(Debug)]
@@ -159,6 +169,12 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
     /// Records that are held back now.
     pub fn held(&self) -> usize {
         self.sorter.len() + self.joiner.len()
+    }
+
+    /// No item that is yet to come is older than that. It lags behind the items that came
+    /// already while a thread holds something back.
+    pub fn settled(&self) -> u64 {
+        self.joiner.settled()
     }
 
     fn read(&mut self) {
