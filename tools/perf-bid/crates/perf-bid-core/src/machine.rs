@@ -49,6 +49,7 @@ use crate::place::Frame;
 use crate::place::Place;
 use crate::record::DeferredFrames;
 use crate::record::FileKey;
+use crate::record::Ksymbol;
 use crate::record::Mmap;
 use crate::record::Record;
 use crate::record::Task;
@@ -57,6 +58,9 @@ use crate::stream::Joined;
 
 /// `pid` of the kernel's own map records.
 const KERNEL_PID: u32 = u32::MAX;
+
+/// `PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER`: bit of [`Ksymbol::flags`].
+const KSYMBOL_UNREGISTER: u16 = 1;
 
 /// Bit of [`Mmap::prot`].
 const PROT_EXEC: u32 = 4;
@@ -178,6 +182,7 @@ impl Machine {
             }
             Record::Exit(task) => self.processes.exit(task),
             Record::Mmap(mmap) if mmap.pid == KERNEL_PID => self.kernel_mmap(mmap),
+            Record::Ksymbol(ksymbol) => self.ksymbol(ksymbol),
             Record::Mmap(mmap) if is_code(mmap) => self.mmap(mmap),
             _ => {}
         }
@@ -229,6 +234,17 @@ impl Machine {
         // second mapping of code that the image has elsewhere.
         let pgoff = if mmap.path.starts_with(TRAMPOLINE) { mmap.pgoff } else { mmap.addr };
         self.kernel_maps.insert(Mapping::new(mmap.addr, mmap.len, pgoff, Some(dso)));
+    }
+
+    fn ksymbol(&mut self, ksymbol: &Ksymbol<'_>) {
+        let (start, len) = (ksymbol.addr, u64::from(ksymbol.len));
+        if ksymbol.flags & KSYMBOL_UNREGISTER != 0 {
+            self.kernel_maps.remove(start..start.saturating_add(len));
+            return;
+        }
+        let (kind, path) = (DsoKind::Ksymbol { start }, text(ksymbol.name).into());
+        let dso = self.dsos.intern(Dso { kind, path, build_id: None });
+        self.kernel_maps.insert(Mapping::new(start, len, start, Some(dso)));
     }
 
     /// The name of thread `tid` now.

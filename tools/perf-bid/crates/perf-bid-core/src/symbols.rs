@@ -146,6 +146,8 @@ enum Code {
     File(Box<Image>),
     Kernel,
     Jit(JitMap),
+    /// One function, where it begins.
+    One(u64),
 }
 
 /// A file with its symbols.
@@ -234,6 +236,11 @@ impl Symbolizer {
                 self.in_image(&mut resolved, at, found, lines.unwrap_or_default());
             }
             Code::Kernel => self.in_kernel(&mut resolved, id, at, back),
+            Code::One(start) => {
+                let (name, start) = (Arc::clone(&object.file), *start);
+                let into = (at + back).saturating_sub(start);
+                resolved.functions.push(Function::at(name, into, start));
+            }
             Code::Jit(map) => {
                 let found = map.at(at).map(|(name, start)| (name.to_vec(), start));
                 if let Some((name, start)) = found {
@@ -254,6 +261,9 @@ impl Symbolizer {
         match dso.kind {
             DsoKind::File | DsoKind::Vdso => self.open_file(origin, dso),
             DsoKind::Kernel | DsoKind::Module => self.open_kernel(origin, dso),
+            DsoKind::Ksymbol { start } => {
+                Object { file: dso.path.clone(), origin, code: Code::One(start) }
+            }
             DsoKind::Anon { pid } => {
                 let paths = jit::candidates(&self.options.jit_dir, pid);
                 let (file, map, problem) = match jit::read(&paths) {

@@ -98,7 +98,7 @@ impl<'a> Printer<'a> {
         machine: Machine,
         fields: Fields,
     ) -> Result<Self> {
-        let namer = Namer::new(data, &machine.hints, &args.naming)?;
+        let namer = Namer::new(data, &machine.hints(), &args.naming)?;
         let choice = Choice { dsos: args.dsos.clone(), symbols: args.symbols.clone() };
         let build_ids = data.events().iter().any(|event| event.attr.wants_build_ids());
         let chains = sample::CALLCHAIN | sample::CALLCHAIN_BUILD_ID_OFFSET;
