@@ -254,11 +254,12 @@ impl<B: Deref<Target = [u8]>> PerfData<B> {
         Records::new(bytes, self.data.at, self.end.clone(), self.behind())
     }
 
-    /// The record that begins at `offset`, as [`RawRecord::offset`] has it.
-    pub fn record_at(&self, offset: u64) -> Option<RawRecord<'_>> {
-        let at = usize::try_from(offset.checked_sub(self.data.at)?).ok()?;
-        let bytes = self.record_bytes().get(at..)?;
-        RawRecord::split(bytes, offset).ok()?.map(|(raw, _)| raw)
+    /// The record that begins at `offset`, as [`RawRecord::offset`] has it. `Ok(None)`: behind
+    /// the last.
+    pub fn record_at(&self, offset: u64) -> Result<Option<RawRecord<'_>>, Malformed> {
+        let at = offset.checked_sub(self.data.at).and_then(|at| usize::try_from(at).ok());
+        let bytes = at.and_then(|at| self.record_bytes().get(at..)).unwrap_or_default();
+        Ok(RawRecord::split(bytes, offset)?.map(|(raw, _)| raw))
     }
 
     /// What follows an AUXTRACE or TRACING_DATA record without being one.

@@ -16,8 +16,9 @@
 //! thread's records is kept. That of different threads is not.
 
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
 
 use super::Item;
 use super::Joined;
@@ -53,7 +54,7 @@ pub struct Counts {
 /// What waits, and what is ready.
 #[derive(Debug)]
 pub(super) struct Joiner<'a> {
-    threads: HashMap<u32, Thread<'a>>,
+    threads: FxHashMap<u32, Thread<'a>>,
     /// The threads that hold something back, by the number of their oldest.
     oldest: BTreeMap<u64, u32>,
     /// For numbering what is held back.
@@ -94,7 +95,7 @@ impl<'a> Joiner<'a> {
     /// Holds back `held_max` items at most.
     pub(super) fn new(held_max: usize) -> Self {
         Self {
-            threads: HashMap::new(),
+            threads: FxHashMap::default(),
             oldest: BTreeMap::new(),
             number: 0,
             held: 0,
@@ -119,28 +120,29 @@ impl<'a> Joiner<'a> {
         self.held + self.ready.len()
     }
 
-    /// Takes the next record in time order.
-    pub(super) fn take(&mut self, event: usize, record: Record<'a>) {
+    /// Takes the next record in time order, but for samples. Returns it if it waits for nothing
+    /// and nothing else is ready.
+    pub(super) fn take(&mut self, record: Record<'a>) -> Option<Item<'a>> {
         if let Some(time) = record.time() {
             self.forget_ended(time);
         }
         match record {
-            Record::Sample(sample) => self.sample(event, sample),
-            Record::Deferred(deferred) => {
-                self.deferred(&deferred);
-                self.ready.push_back(Item::Other(Record::Deferred(deferred)));
-            }
-            Record::Comm(comm) => self.comm(comm),
-            Record::Fork(task) => {
-                self.fork(&task);
-                self.ready.push_back(Item::Other(Record::Fork(task)));
-            }
-            Record::Exit(task) => {
-                self.exit(&task);
-                self.ready.push_back(Item::Other(Record::Exit(task)));
-            }
-            other => self.ready.push_back(Item::Other(other)),
+            Record::Sample(_) => return self.out(Item::Other(record)),
+            Record::Comm(comm) => return self.comm(comm),
+            Record::Deferred(ref deferred) => self.deferred(deferred),
+            Record::Fork(ref task) => self.fork(task),
+            Record::Exit(ref task) => self.exit(task),
+            _ => {}
         }
+        self.out(Item::Other(record))
+    }
+
+    fn out(&mut self, item: Item<'a>) -> Option<Item<'a>> {
+        if self.ready.is_empty() {
+            return Some(item);
+        }
+        self.ready.push_back(item);
+        None
     }
 
     /// There is nothing more to wait for.
@@ -152,7 +154,11 @@ impl<'a> Joiner<'a> {
         self.counts.unclaimed += lasts.filter(|last| !last.claimed).count() as u64;
     }
 
-    fn sample(&mut self, event: usize, sample: Sample<'a>) {
+    /// The same for a sample of the event with this index.
+    pub(super) fn sample(&mut self, event: usize, sample: Sample<'a>) -> Option<Item<'a>> {
+        if let Some(time) = sample.time {
+            self.forget_ended(time);
+        }
         let tid = sample.tid;
         let cookie = Cookie::of(&sample);
         let mut joined = Joined { event, sample, deferred: None, missing: false };
@@ -174,7 +180,7 @@ impl<'a> Joiner<'a> {
             }
             (Cookie::One(_) | Cookie::Contradictory, _) => miss(&mut joined, &mut self.counts),
         }
-        self.push(tid, waits, Item::Sample(joined));
+        self.push(tid, waits, Item::Sample(joined))
     }
 
     fn deferred(&mut self, deferred: &Deferred<'a>) {
@@ -197,11 +203,11 @@ impl<'a> Joiner<'a> {
         }
     }
 
-    fn comm(&mut self, comm: Comm<'a>) {
+    fn comm(&mut self, comm: Comm<'a>) -> Option<Item<'a>> {
         if comm.exec {
             self.exec(comm.pid, comm.tid);
         }
-        self.push(Some(comm.tid), None, Item::Other(Record::Comm(comm)));
+        self.push(Some(comm.tid), None, Item::Other(Record::Comm(comm)))
     }
 
     fn exec(&mut self, pid: u32, tid: u32) {
@@ -269,15 +275,14 @@ impl<'a> Joiner<'a> {
     }
 
     /// Passes an item on, unless it waits or something of its thread does.
-    fn push(&mut self, tid: Option<u32>, cookie: Option<u64>, item: Item<'a>) {
+    fn push(&mut self, tid: Option<u32>, cookie: Option<u64>, item: Item<'a>) -> Option<Item<'a>> {
         let Some(tid) = tid else {
-            self.ready.push_back(item);
-            return;
+            return self.out(item);
         };
-        let behind = self.threads.get(&tid).is_some_and(|thread| !thread.held.is_empty());
+        let behind =
+            self.held > 0 && self.threads.get(&tid).is_some_and(|thread| !thread.held.is_empty());
         if cookie.is_none() && !behind {
-            self.ready.push_back(item);
-            return;
+            return self.out(item);
         }
         let number = self.number;
         self.number += 1;
@@ -292,6 +297,7 @@ impl<'a> Joiner<'a> {
             };
             self.let_go_first(tid);
         }
+        None
     }
 
     /// Lets go of all that a thread holds back, joined to `record` or without anything.
