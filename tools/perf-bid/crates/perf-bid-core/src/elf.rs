@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What is needed from an ELF file: its build ID note, its loadable segments (for file
-//! offset ↔ virtual address) and whether it has symbols. Layouts are those of `elf(5)`;
-//! 32- and 64-bit files of either byte order are read.
+//! offset ↔ virtual address) and what symbols and debug information it has. Layouts are those
+//! of `elf(5)`; 32- and 64-bit files of either byte order are read.
 //!
 //! Samples name code by offset in the mapped file. That offset is a virtual address only by
 //! accident; the program headers of *that file* tell which. A debug file made by
 //! `objcopy --only-keep-debug` keeps the addresses but not the offsets: its executable
 //! segments have a file size of 0, so that [`ElfInfo::address_of`] finds nothing there,
 //! which is the honest answer.
+//!
+//! Two readers of build IDs differ, and both have written recordings. The kernel looks at
+//! `PT_NOTE` segments only and takes no ID above 20 bytes; perf in user space looks at note
+//! sections too and cuts a longer ID to 20 bytes. [`ElfInfo::build_id`] is the kernel's,
+//! [`ElfInfo::has_id`] accepts either.
 
 use object::Endianness;
 use object::elf;
 use object::read::elf::FileHeader;
 use object::read::elf::ProgramHeader;
 use object::read::elf::SectionHeader;
+use object::read::elf::SectionTable;
 use thiserror::Error;
 
+use crate::abi::BUILD_ID_MAX;
 use crate::abi::BuildId;
 
 // `e_ident[EI_CLASS]`
@@ -43,22 +50,41 @@ pub struct Segment {
     pub executable: bool,
 }
 
+/// What `.gnu_debuglink` says: where the symbols went when they were stripped.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DebugLink {
+    /// A file name without a directory.
+    pub name: String,
+    /// CRC-32 of the whole debug file.
+    pub crc: u32,
+}
+
 /// The facts of one ELF file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ElfInfo {
     /// From the first GNU build ID note of 1 to 20 bytes in a `PT_NOTE` segment, which is
     /// where the kernel looks; files without program headers fall back to the sections.
     pub build_id: Option<BuildId>,
+    /// The first GNU build ID note in a section or segment, cut to 20 bytes, as perf's user
+    /// space writes it into recordings.
+    pub cut_id: Option<BuildId>,
     /// In file order.
     pub segments: Vec<Segment>,
     /// There is a `.symtab` with contents.
     pub has_symtab: bool,
     /// There is a `.dynsym` with contents.
     pub has_dynsym: bool,
+    /// There is a `.debug_info` (or `.zdebug_info`) with contents.
+    pub has_dwarf: bool,
+    /// Address and size of the sections that hold stubs of the linkage table.
+    pub stubs: Vec<(u64, u64)>,
+    /// The name of the file with the symbols.
+    pub debug_link: Option<DebugLink>,
 }
 
 impl ElfInfo {
-    /// Reads the facts from the whole file's bytes.
+    /// Reads the facts from the whole file's bytes. Whatever the bytes are, the result is an
+    /// error or facts: the time is linear in their number, and so is the memory.
     pub fn parse(data: &[u8]) -> Result<Self, ElfError> {
         match data.get(..5) {
             Some([0x7f, b'E', b'L', b'F', CLASS_64]) => {
@@ -84,33 +110,80 @@ impl ElfInfo {
                     memory_size: program.p_memsz(endian).into(),
                     executable: program.p_flags(endian).contains(elf::PF_X),
                 }),
-                elf::PT_NOTE if info.build_id.is_none() => {
+                elf::PT_NOTE => {
                     // A note the file does not hold is no reason to reject the rest.
                     if let Ok(Some(notes)) = program.notes(endian, data) {
-                        info.build_id = first_build_id::<H>(notes, endian);
+                        info.take_notes::<H>(notes, endian, true);
                     }
                 }
                 _ => {}
             }
         }
         // Files whose section table was cut off still have segments.
-        let Ok(sections) = header.sections(endian, data) else {
-            return Ok(info);
-        };
-        for section in sections.iter() {
-            let filled = section.sh_size(endian).into() > 0;
-            match section.sh_type(endian) {
-                elf::SHT_SYMTAB => info.has_symtab |= filled,
-                elf::SHT_DYNSYM => info.has_dynsym |= filled,
-                elf::SHT_NOTE if info.build_id.is_none() && info.segments.is_empty() => {
-                    if let Ok(Some(notes)) = section.notes(endian, data) {
-                        info.build_id = first_build_id::<H>(notes, endian);
-                    }
-                }
-                _ => {}
-            }
+        if let Ok(sections) = header.sections(endian, data) {
+            info.take_sections::<H>(&sections, endian, data);
         }
         Ok(info)
+    }
+
+    fn take_sections<H: FileHeader<Endian = Endianness>>(
+        &mut self,
+        sections: &SectionTable<'_, H>,
+        endian: Endianness,
+        data: &[u8],
+    ) {
+        let bare = self.segments.is_empty();
+        for section in sections.iter() {
+            let size = section.sh_size(endian).into();
+            let name = sections.section_name(endian, section).unwrap_or_default();
+            match section.sh_type(endian) {
+                elf::SHT_NOBITS => {}
+                elf::SHT_SYMTAB => self.has_symtab |= size > 0,
+                elf::SHT_DYNSYM => self.has_dynsym |= size > 0,
+                elf::SHT_NOTE => {
+                    if let Ok(Some(notes)) = section.notes(endian, data) {
+                        self.take_notes::<H>(notes, endian, bare);
+                    }
+                }
+                _ => match name {
+                    b".debug_info" | b".zdebug_info" => self.has_dwarf |= size > 0,
+                    b".plt" | b".plt.sec" | b".plt.got" => {
+                        self.stubs.push((section.sh_addr(endian).into(), size));
+                    }
+                    b".gnu_debuglink" => {
+                        let bytes = section.data(endian, data).unwrap_or_default();
+                        self.debug_link = debug_link(bytes, endian);
+                    }
+                    _ => {}
+                },
+            }
+        }
+    }
+
+    /// Looks for a build ID in `notes`, which are where the kernel looks if `loaded`.
+    fn take_notes<H: FileHeader<Endian = Endianness>>(
+        &mut self,
+        mut notes: object::read::elf::NoteIterator<'_, H>,
+        endian: Endianness,
+        loaded: bool,
+    ) {
+        while let Ok(Some(note)) = notes.next() {
+            if note.name() != elf::ELF_NOTE_GNU || note.n_type(endian) != elf::NT_GNU_BUILD_ID {
+                continue;
+            }
+            let desc = note.desc();
+            if loaded {
+                self.build_id = self.build_id.or_else(|| BuildId::new(desc));
+            }
+            let cut = desc.get(..BUILD_ID_MAX).unwrap_or(desc);
+            self.cut_id = self.cut_id.or_else(|| BuildId::new(cut));
+        }
+    }
+
+    /// Whether a recording that says `id` can mean this file: by the kernel's reading, or by
+    /// that of perf's user space if the kernel sees no ID at all.
+    pub fn has_id(&self, id: BuildId) -> bool {
+        self.build_id.or(self.cut_id) == Some(id)
     }
 
     /// The virtual address of the byte at file offset `offset`, by the program headers. An
@@ -123,18 +196,89 @@ impl ElfInfo {
         let segment = code.or_else(|| self.segments.iter().find(holds))?;
         segment.address.checked_add(offset - segment.offset)
     }
+
+    /// Whether `address` is in a section of stubs.
+    pub fn in_stubs(&self, address: u64) -> bool {
+        let holds = |&(start, size): &(u64, u64)| {
+            address.checked_sub(start).is_some_and(|into| into < size)
+        };
+        self.stubs.iter().any(holds)
+    }
+
+    /// Whether the code is in the file: it is not in what `objcopy --only-keep-debug` leaves.
+    pub fn has_contents(&self) -> bool {
+        self.segments.iter().any(|segment| segment.executable && segment.file_size > 0)
+    }
 }
 
-fn first_build_id<H: FileHeader<Endian = Endianness>>(
-    mut notes: object::read::elf::NoteIterator<'_, H>,
-    endian: Endianness,
-) -> Option<BuildId> {
-    while let Ok(Some(note)) = notes.next() {
-        let is_build_id =
-            note.name() == elf::ELF_NOTE_GNU && note.n_type(endian) == elf::NT_GNU_BUILD_ID;
-        if let Some(id) = BuildId::new(note.desc()).filter(|_| is_build_id) {
-            return Some(id);
+/// A name that ends with a NUL, padding to a multiple of 4, and the CRC.
+fn debug_link(bytes: &[u8], endian: Endianness) -> Option<DebugLink> {
+    let len = bytes.iter().position(|&byte| byte == 0)?;
+    let crc = *bytes.get((len + 1).next_multiple_of(4)..)?.first_chunk()?;
+    let name = std::str::from_utf8(bytes.get(..len)?).ok()?;
+    // A name only: a link out of the directories that are searched is not followed.
+    let plain = !name.is_empty() && !name.contains('/') && name != "..";
+    let crc = match endian {
+        Endianness::Little => u32::from_le_bytes(crc),
+        Endianness::Big => u32::from_be_bytes(crc),
+    };
+    plain.then(|| DebugLink { name: name.to_owned(), crc })
+}
+
+/// CRC-32 as `.gnu_debuglink` uses it (IEEE 802.3, reflected).
+pub fn crc32(data: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = crc_table();
+    let step = |crc: u32, byte: &u8| {
+        let entry = TABLE.get(usize::from(crc as u8 ^ byte)).copied().unwrap_or_default();
+        (crc >> 8) ^ entry
+    };
+    !data.iter().fold(!0, step)
+}
+
+const fn crc_table() -> [u32; 256] {
+    let mut table = [0; 256];
+    let mut index = 0;
+    while index < 256 {
+        let (mut crc, mut bit) = (index as u32, 0);
+        while bit < 8 {
+            crc = if crc & 1 == 1 { (crc >> 1) ^ 0xedb8_8320 } else { crc >> 1 };
+            bit += 1;
         }
+        #[allow(clippy::indexing_slicing)] // The compiler runs this.
+        {
+            table[index] = crc;
+        }
+        index += 1;
     }
-    None
+    table
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn crc_of_the_check_string() {
+        assert_eq!(crc32(b"123456789"), 0xcbf4_3926);
+        assert_eq!(crc32(b""), 0);
+    }
+
+    #[test]
+    fn debug_links_name_a_file_and_no_way_to_it() {
+        let link = |name: &[u8]| {
+            let mut bytes = name.to_vec();
+            bytes.resize((name.len() + 1).next_multiple_of(4), 0);
+            bytes.extend(0x1234_5678u32.to_le_bytes());
+            debug_link(&bytes, Endianness::Little)
+        };
+        assert_eq!(
+            link(b"x.debug").map(|link| (link.name, link.crc)),
+            Some(("x.debug".to_owned(), 0x1234_5678))
+        );
+        for bad in [&b""[..], b"..", b"../x", b"/etc/x", b"\xff"] {
+            assert_eq!(link(bad), None, "{bad:?}");
+        }
+        assert_eq!(debug_link(b"x.debug", Endianness::Little), None);
+        assert_eq!(debug_link(b"x\0\0\0\x01\x02", Endianness::Little), None);
+    }
 }

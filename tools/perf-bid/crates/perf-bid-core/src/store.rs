@@ -1,27 +1,45 @@
 // SPDX-License-Identifier: GPL-2.0
-//! From a build ID to files: where the original and its debug file are on this machine.
+//! From a build ID or a path to files: where the original and its debug file are on this
+//! machine.
 //!
 //! Nothing found by name is believed until its own build ID note says the same ID: a path
 //! recorded yesterday may hold another version today. Looked at, in this order:
 //!
-//! 1. paths recorded with the profile (MMAP2 hints, build ID table);
-//! 2. the trees `.build-id/xx/yyyy…/elf` of `~/.debug` (perf's cache);
-//! 3. `.build-id/xx/yyyy….debug` of `/usr/lib/debug` and `~/.debug/…/debug`;
-//! 4. the vDSO of this process, for its own ID.
+//! 1. paths recorded with the profile (map records, build ID table), below `--symfs` if given;
+//! 2. the same paths as living processes of the recording see them, and the files they map,
+//!    which may have been deleted or lie in another mount namespace;
+//! 3. the vDSO of this process, for its own ID;
+//! 4. perf's cache (`$PERF_BUILDID_DIR`, `~/.debug`): `.build-id/xx/yyyy…/elf` and `…/debug`,
+//!    and the same below the recorded path;
+//! 5. `.build-id/xx/yyyy….debug` of `/usr/lib/debug`, and what `.gnu_debuglink` of the
+//!    original names;
+//! 6. a server, if there is a [`Fetcher`].
+//!
+//! An ordinary recording may know a file by its path alone. Then the file at the path is all
+//! there is; what speaks against it is said.
 
 use std::collections::HashMap;
+use std::fmt;
 use std::fs::File;
 use std::io;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::path::PathBuf;
 use std::sync::OnceLock;
+use std::time::SystemTime;
 
 use memmap2::Mmap;
 use memmap2::MmapOptions;
 
 use crate::abi::BuildId;
 use crate::elf::ElfInfo;
+use crate::elf::crc32;
+use crate::place::Dso;
+use crate::place::DsoKind;
+
+/// What the kernel calls the vDSO.
+const VDSO: &str = "[vdso]";
 
 /// An ELF file whose note has been checked.
 #[derive(Clone, Debug)]
@@ -31,7 +49,7 @@ pub struct Found {
     pub info: ElfInfo,
 }
 
-/// What is known about one build ID.
+/// What is known about one build ID, or one path.
 #[derive(Clone, Debug, Default)]
 pub struct Binary {
     /// The file that was mapped: its program headers turn offsets into addresses.
@@ -42,6 +60,9 @@ pub struct Binary {
     pub name: Option<String>,
     /// A recorded path holds another build ID now.
     pub replaced: bool,
+    /// What a reader of the results should know: the file may be another one, or why none was
+    /// found.
+    pub problem: Option<String>,
 }
 
 impl Binary {
@@ -63,13 +84,82 @@ impl Binary {
         files.sort_by_key(rank);
         files.into_iter().filter(move |found| rank(found) < 2)
     }
+
+    /// The file with DWARF, if any.
+    pub fn dwarf_file(&self) -> Option<&Found> {
+        self.original.iter().chain(&self.debug).find(|found| found.info.has_dwarf)
+    }
+
+    fn wants_debug(&self, dwarf: bool) -> bool {
+        let files = || self.original.iter().chain(&self.debug);
+        !files().any(|found| found.info.has_symtab)
+            || (dwarf && !files().any(|found| found.info.has_dwarf))
+    }
+
+    /// Takes a file that was verified, for what it is good for.
+    fn take(&mut self, found: Found) {
+        if found.info.has_contents() && self.original.is_none() {
+            self.original = Some(found);
+        } else if self.debug.is_none() && found.info.has_symtab {
+            self.debug = Some(found);
+        }
+    }
+
+    /// Says why there is no file, unless something has been said.
+    fn explain(&mut self) {
+        if self.original.is_some() || self.problem.is_some() {
+            return;
+        }
+        let name = self.name.as_deref().unwrap_or("no recorded path");
+        let why = match (self.replaced, &self.debug) {
+            (true, _) => format!("{name} has another build ID now"),
+            (false, Some(debug)) if !debug.info.has_contents() => format!(
+                "only a debug file, {}, whose offsets are not those of the original",
+                debug.path.display()
+            ),
+            (false, Some(_)) => return,
+            (false, None) => format!("{name}: no file with this build ID"),
+        };
+        self.problem = Some(why);
+    }
 }
 
-/// Finds files by build ID, each ID once.
+/// Which of the two files of a build ID.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// The program or library itself.
+    Executable,
+    /// Its symbols and debug information.
+    Debug,
+}
+
+/// Gets a file from elsewhere: its path, `None` if there is none, or what went wrong, which is
+/// to be said once.
+pub type Fetch = dyn FnMut(BuildId, Part) -> Result<Option<PathBuf>, String>;
+
+/// A [`Fetch`] of a [`Store`].
+pub struct Fetcher(pub Box<Fetch>);
+
+impl fmt::Debug for Fetcher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Fetcher")
+    }
+}
+
+/// Finds files by build ID or path, each once.
 #[derive(Debug)]
 pub struct Store {
     hints: HashMap<BuildId, Vec<PathBuf>>,
+    /// Processes of the recording: if they live, they have their files.
+    processes: Vec<u32>,
     roots: Vec<PathBuf>,
+    /// What recorded paths are below, if not `/`.
+    symfs: Option<PathBuf>,
+    fetcher: Option<Fetcher>,
+    /// When the recording ended.
+    recorded: Option<SystemTime>,
+    /// Files with DWARF are worth looking for.
+    dwarf: bool,
     found: HashMap<BuildId, Binary>,
 }
 
@@ -81,10 +171,19 @@ struct Vdso {
     file: File,
 }
 
+impl Vdso {
+    fn found(&self) -> Found {
+        let path = PathBuf::from(format!("/proc/self/fd/{}", self.file.as_raw_fd()));
+        Found { path, info: self.info.clone() }
+    }
+}
+
 impl Default for Store {
     fn default() -> Self {
-        let home = std::env::var_os("HOME").map(|home| Path::new(&home).join(".debug"));
-        let roots = home.into_iter().chain([PathBuf::from("/usr/lib/debug")]).collect();
+        let set = std::env::var_os("PERF_BUILDID_DIR").map(PathBuf::from);
+        let home = || std::env::var_os("HOME").map(|home| Path::new(&home).join(".debug"));
+        let cache = set.or_else(home);
+        let roots = cache.into_iter().chain([PathBuf::from("/usr/lib/debug")]).collect();
         Self::with_roots(roots)
     }
 }
@@ -92,7 +191,40 @@ impl Default for Store {
 impl Store {
     /// Looks below `roots`, each of which may have a `.build-id` tree.
     pub fn with_roots(roots: Vec<PathBuf>) -> Self {
-        Self { hints: HashMap::new(), roots, found: HashMap::new() }
+        Self {
+            hints: HashMap::new(),
+            processes: Vec::new(),
+            roots,
+            symfs: None,
+            fetcher: None,
+            recorded: None,
+            dwarf: false,
+            found: HashMap::new(),
+        }
+    }
+
+    /// Recorded paths are below `dir`.
+    pub fn symfs(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.symfs = Some(dir.into());
+        self
+    }
+
+    /// What is not on this machine is asked of `fetcher`.
+    pub fn fetcher(mut self, fetcher: Fetcher) -> Self {
+        self.fetcher = Some(fetcher);
+        self
+    }
+
+    /// The recording ended at `time`: a file changed since, without a build ID to compare, is
+    /// doubtful.
+    pub fn recorded(mut self, time: SystemTime) -> Self {
+        self.recorded = Some(time);
+        self
+    }
+
+    /// Files with DWARF are worth looking for even where there are symbols.
+    pub fn want_dwarf(&mut self) {
+        self.dwarf = true;
     }
 
     /// `path` was seen with `id` while recording.
@@ -100,6 +232,26 @@ impl Store {
         let (path, hints) = (path.into(), self.hints.entry(id).or_default());
         if !hints.contains(&path) {
             hints.push(path);
+        }
+    }
+
+    /// Process `pid` was seen while recording, and may still have files that are nowhere else.
+    pub fn process(&mut self, pid: u32) {
+        if !self.processes.contains(&pid) {
+            self.processes.push(pid);
+        }
+    }
+
+    /// What there is for a DSO of a recording.
+    pub fn find(&mut self, dso: &Dso) -> Binary {
+        match dso.build_id {
+            Some(id) => {
+                if !dso.path.is_empty() {
+                    self.hint(id, &*dso.path);
+                }
+                self.lookup(id).clone()
+            }
+            None => self.by_path(dso),
         }
     }
 
@@ -112,60 +264,236 @@ impl Store {
         self.found.entry(id).or_default()
     }
 
-    fn search(&self, id: BuildId) -> Binary {
+    fn search(&mut self, id: BuildId) -> Binary {
         let mut binary = Binary::default();
-        for path in self.hints.get(&id).into_iter().flatten() {
-            let name = path.to_string_lossy().into_owned();
-            if name == "[vdso]" {
-                binary.name.get_or_insert(name);
-                continue;
-            }
-            match verified(path, id) {
-                Some(found) if binary.original.is_none() => {
-                    binary.name = Some(name);
-                    binary.original = Some(found);
-                }
-                Some(_) => {}
-                None => {
-                    binary.replaced |= path.exists();
-                    binary.name.get_or_insert(name);
-                }
-            }
+        let hints = self.hints.get(&id).cloned().unwrap_or_default();
+        for path in &hints {
+            self.try_recorded(path, id, &mut binary);
+        }
+        if binary.original.is_none() {
+            let found = self.processes.iter().find_map(|&pid| in_map_files(pid, id));
+            found.into_iter().for_each(|found| binary.take(found));
         }
         if let Some(vdso) = own_vdso().filter(|vdso| vdso.id == id) {
-            use std::os::fd::AsRawFd;
-            let path = PathBuf::from(format!("/proc/self/fd/{}", vdso.file.as_raw_fd()));
-            binary.original = Some(Found { path, info: vdso.info.clone() });
-            binary.name = Some("[vdso]".to_owned());
+            binary.original = Some(vdso.found());
+            binary.name = Some(VDSO.to_owned());
         }
-        let hex = id.to_string();
-        let Some((dir, rest)) = hex.split_at_checked(2) else {
-            return binary;
-        };
-        for root in &self.roots {
-            let base = root.join(".build-id").join(dir);
-            if binary.original.is_none() {
-                // perf's cache: a link to a directory with `elf`, or `vdso`.
-                let cached = ["elf", "vdso", "exe"].map(|file| base.join(rest).join(file));
-                binary.original = cached.iter().find_map(|path| verified(path, id));
-            }
-            if binary.debug.is_none() {
-                let debug = [base.join(format!("{rest}.debug")), base.join(rest).join("debug")];
-                binary.debug = debug.iter().find_map(|path| verified(path, id));
-            }
-        }
+        self.search_roots(id, &hints, &mut binary);
+        self.follow_link(&mut binary);
+        self.fetch(id, &mut binary);
         if binary.name.is_none() {
             let any = binary.original.as_ref().or(binary.debug.as_ref());
             binary.name = any.map(|found| found.path.to_string_lossy().into_owned());
         }
+        binary.explain();
         binary
     }
+
+    /// Looks at `path`, here and as living processes see it.
+    fn try_recorded(&self, path: &Path, id: BuildId, binary: &mut Binary) {
+        let name = path.to_string_lossy().into_owned();
+        if !path.is_absolute() {
+            // `[vdso]` and the like.
+            binary.name.get_or_insert(name);
+            return;
+        }
+        let here = self.below_symfs(path);
+        match verified(&here, id) {
+            Some(found) => {
+                if binary.original.is_none() {
+                    binary.name = Some(name);
+                }
+                binary.take(found);
+                return;
+            }
+            None => {
+                binary.replaced |= here.exists();
+                binary.name.get_or_insert(name);
+            }
+        }
+        let inside = |pid: &u32| verified(&in_process(*pid, path), id);
+        if let Some(found) = self.processes.iter().find_map(inside) {
+            binary.take(found);
+        }
+    }
+
+    fn below_symfs(&self, path: &Path) -> PathBuf {
+        match &self.symfs {
+            Some(dir) => below(dir, path),
+            None => path.to_owned(),
+        }
+    }
+
+    fn search_roots(&self, id: BuildId, hints: &[PathBuf], binary: &mut Binary) {
+        let hex = id.to_string();
+        let Some((dir, rest)) = hex.split_at_checked(2) else { return };
+        for root in &self.roots {
+            let base = root.join(".build-id").join(dir);
+            // perf's cache has a link to a directory, distributions one to the file.
+            let mut places = vec![base.join(rest)];
+            places.extend(hints.iter().map(|hint| below(root, hint).join(&hex)));
+            if binary.original.is_none() {
+                let files = places
+                    .iter()
+                    .flat_map(|place| ["elf", "vdso", "exe"].map(|file| place.join(file)));
+                let found = files.chain([base.join(rest)]).find_map(|path| verified(&path, id));
+                found.into_iter().for_each(|found| binary.take(found));
+            }
+            if binary.debug.is_none() {
+                let files = places.iter().map(|place| place.join("debug"));
+                let mut files = [base.join(format!("{rest}.debug"))].into_iter().chain(files);
+                binary.debug = files.find_map(|path| verified(&path, id));
+            }
+        }
+    }
+
+    /// Follows the `.gnu_debuglink` of the original.
+    fn follow_link(&self, binary: &mut Binary) {
+        if binary.debug.is_some() || !binary.wants_debug(self.dwarf) {
+            return;
+        }
+        let Some(original) = &binary.original else { return };
+        let Some(link) = &original.info.debug_link else { return };
+        let Some(dir) = original.path.parent() else { return };
+        let below_roots = self.roots.iter().map(|root| below(root, dir));
+        let mut dirs = [dir.to_owned(), dir.join(".debug")].into_iter().chain(below_roots);
+        binary.debug = dirs.find_map(|dir| linked(&dir.join(&link.name), original, link.crc));
+    }
+
+    /// Asks for what is still missing.
+    fn fetch(&mut self, id: BuildId, binary: &mut Binary) {
+        let Some(Fetcher(fetch)) = &mut self.fetcher else { return };
+        let mut missing = Vec::new();
+        if binary.original.is_none() {
+            missing.push(Part::Executable);
+        }
+        if binary.debug.is_none() && binary.wants_debug(self.dwarf) {
+            missing.push(Part::Debug);
+        }
+        for part in missing {
+            match fetch(id, part) {
+                Ok(None) => {}
+                Ok(Some(path)) => match verified(&path, id) {
+                    Some(found) if part == Part::Debug => binary.debug = Some(found),
+                    Some(found) => binary.take(found),
+                    None => {
+                        binary.problem =
+                            Some(format!("{}: fetched, but another file", path.display()));
+                    }
+                },
+                Err(why) => binary.problem = Some(why),
+            }
+        }
+    }
+
+    /// The file at a path, in want of a build ID.
+    fn by_path(&self, dso: &Dso) -> Binary {
+        let path = Path::new(&*dso.path);
+        let mut binary = Binary { name: Some(dso.path.to_string()), ..Binary::default() };
+        if dso.kind == DsoKind::Vdso {
+            binary.original = own_vdso().map(Vdso::found);
+            binary.problem = Some("no build ID recorded: this kernel's vDSO is shown".to_owned());
+            return binary;
+        }
+        let inside = self.processes.iter().map(|&pid| in_process(pid, path));
+        let mut error = None;
+        for candidate in [self.below_symfs(path)].into_iter().chain(inside) {
+            match read_elf(&candidate) {
+                Ok(info) => {
+                    binary.problem = self.doubt(&candidate);
+                    let id = info.build_id.or(info.cut_id);
+                    binary.original = Some(Found { path: candidate, info });
+                    if let Some(id) = id {
+                        self.search_roots(id, &[path.to_owned()], &mut binary);
+                    }
+                    self.follow_link(&mut binary);
+                    return binary;
+                }
+                Err(why) => error = error.or(Some(why)),
+            }
+        }
+        binary.problem = error.map(|error| format!("{}: {error}", path.display()));
+        binary
+    }
+
+    /// What speaks against a file that only its path names.
+    fn doubt(&self, path: &Path) -> Option<String> {
+        let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok()?;
+        (changed > self.recorded?)
+            .then(|| format!("{} has changed since, and no build ID was recorded", path.display()))
+    }
+
+    /// Files that may have the symbols of the kernel with build ID `id`: copies of kallsyms,
+    /// and `vmlinux` files whose note says so.
+    pub fn kernel_files(&mut self, id: BuildId, release: Option<&str>) -> Vec<PathBuf> {
+        let hex = id.to_string();
+        let Some((dir, rest)) = hex.split_at_checked(2) else { return Vec::new() };
+        let cached = |root: &PathBuf| root.join(".build-id").join(dir).join(rest);
+        let mut files: Vec<_> = Vec::new();
+        for root in &self.roots {
+            files.extend(["vmlinux", "elf", "debug"].map(|name| cached(root).join(name)));
+            files.push(root.join(".build-id").join(dir).join(format!("{rest}.debug")));
+        }
+        if let Some(release) = release.filter(|release| !release.contains('/')) {
+            let known = [
+                format!("/boot/vmlinux-{release}"),
+                format!("/usr/lib/debug/boot/vmlinux-{release}"),
+                format!("/lib/modules/{release}/build/vmlinux"),
+                format!("/lib/modules/{release}/vmlinux"),
+                format!("/usr/lib/debug/lib/modules/{release}/vmlinux"),
+            ];
+            files.extend(known.iter().map(|path| self.below_symfs(Path::new(path))));
+        }
+        files.retain(|path| verified(path, id).is_some_and(|found| found.info.has_symtab));
+        let copies = self.roots.iter().map(|root| cached(root).join("kallsyms"));
+        files.splice(..0, copies.filter(|path| path.is_file()));
+        if let (true, Some(Fetcher(fetch))) = (files.is_empty(), &mut self.fetcher) {
+            // The caller says that there is no vmlinux.
+            let fetched = fetch(id, Part::Debug).ok().flatten();
+            files.extend(fetched.filter(|path| verified(path, id).is_some()));
+        }
+        files
+    }
+}
+
+/// Where `path` is below `dir`.
+fn below(dir: &Path, path: &Path) -> PathBuf {
+    dir.join(path.strip_prefix("/").unwrap_or(path))
+}
+
+/// Where `path` of process `pid` is for us: it may live in another mount namespace.
+fn in_process(pid: u32, path: &Path) -> PathBuf {
+    below(Path::new(&format!("/proc/{pid}/root")), path)
+}
+
+/// The debug file at `path`, if it belongs to `original`: by its build ID, or by the CRC where
+/// neither has one.
+fn linked(path: &Path, original: &Found, crc: u32) -> Option<Found> {
+    let map = map_file(path).ok()?;
+    let info = ElfInfo::parse(&map).ok()?;
+    let ids = (original.info.build_id.or(original.info.cut_id), info.build_id.or(info.cut_id));
+    let belongs = match ids {
+        (Some(original), Some(debug)) => original == debug,
+        _ => crc32(&map) == crc,
+    };
+    belongs.then(|| Found { path: path.to_owned(), info })
+}
+
+/// A file with build ID `id` that process `pid` maps now, even if it has been deleted.
+fn in_map_files(pid: u32, id: BuildId) -> Option<Found> {
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
+    maps.lines().find_map(|line| {
+        let (range, rest) = line.split_once(' ')?;
+        let code = rest.as_bytes().get(2) == Some(&b'x') && rest.contains('/');
+        let path = PathBuf::from(format!("/proc/{pid}/map_files/{range}"));
+        code.then(|| verified(&path, id)).flatten()
+    })
 }
 
 /// The file at `path`, if it is an ELF file whose note says `id`.
 pub fn verified(path: &Path, id: BuildId) -> Option<Found> {
     let info = read_elf(path).ok()?;
-    (info.build_id == Some(id)).then(|| Found { path: path.to_owned(), info })
+    info.has_id(id).then(|| Found { path: path.to_owned(), info })
 }
 
 /// Reads the facts of the ELF file at `path`.
@@ -189,7 +517,7 @@ pub fn map_file(path: &Path) -> io::Result<Mmap> {
 pub fn find_in_process(pid: u32, id: BuildId) -> Option<PathBuf> {
     let vdso = own_vdso().filter(|vdso| vdso.id == id);
     if vdso.is_some() {
-        return Some(PathBuf::from("[vdso]"));
+        return Some(PathBuf::from(VDSO));
     }
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     let mut seen = Vec::new();

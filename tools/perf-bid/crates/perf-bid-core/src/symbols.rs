@@ -1,185 +1,439 @@
 // SPDX-License-Identifier: GPL-2.0
-//! From (build ID, file offset) and from kernel addresses to function names, by blazesym.
+//! From a frame to function names and source lines.
 //!
-//! The way for user code: the build ID names a file ([`Store`]), that file's program headers
-//! turn the offset into a virtual address, and that address is looked up in the best symbol
-//! table there is for the ID. Where there is no symbol, the unwind table
-//! tells at least which function it is ([`Functions`]). Kernel addresses are looked up in `/proc/kallsyms`, and only if
-//! the recording is from this very boot: with address randomization they mean nothing to
-//! another.
+//! The way for user code: the DSO names a file ([`Store`]), that file's program headers turn
+//! the offset into a virtual address, and that address is looked up among the stubs of the
+//! linkage table ([`Plt`]) and in the best symbol table there is ([`SymbolTable`], which also
+//! says how perf chooses). Where there is no symbol, the unwind table tells at least where
+//! the function begins ([`Functions`]). Inlined functions and source lines are from DWARF, and
+//! only if asked for: reading it costs a thousand times what a symbol does.
+//!
+//! Kernel addresses are looked up among the symbols of the recorded kernel ([`Kernel`]), those
+//! of memory without a file in what a just-in-time compiler wrote ([`JitMap`]).
+//!
+//! A return address may be the first byte of the next function, if the call never returns. So
+//! callers are looked up one byte before; the offset said is that of the recorded address, as
+//! in `perf script`.
 
-use std::path::Path;
+mod batch;
 
-use blazesym::MaybeDefault;
-use blazesym::symbolize::Input;
-use blazesym::symbolize::Symbolized;
-use blazesym::symbolize::Symbolizer;
-use blazesym::symbolize::source::Elf;
-use blazesym::symbolize::source::Kernel;
-use blazesym::symbolize::source::Source;
+use std::path::PathBuf;
+use std::sync::Arc;
 
-use crate::abi::BuildId;
+use memmap2::Mmap;
+use rustc_hash::FxHashMap;
+
+pub use self::batch::Lookup;
+pub use self::batch::Symbol;
+pub use self::batch::Symbols;
+use crate::demangle::demangle;
+use crate::dwarf::Dwarf;
+use crate::dwarf::Line;
 use crate::functions::Functions;
+use crate::jit;
+use crate::jit::JitMap;
+use crate::kernel::Kernel;
+use crate::kernel::RecordedKernel;
+use crate::place::Dso;
+use crate::place::DsoId;
+use crate::place::DsoKind;
+use crate::place::Dsos;
+use crate::place::Frame;
+use crate::place::Place;
 use crate::plt::Plt;
 use crate::store::Binary;
 use crate::store::Store;
 use crate::store::map_file;
-use crate::store::running_kernel_build_id;
+use crate::symtab::SymbolTable;
 
-/// A function and how far into it an address is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[allow(missing_docs)]
-pub struct Symbol {
-    /// Demangled.
-    pub name: String,
-    /// In bytes from its start.
-    pub offset: u64,
+/// What perf and we call the kernel.
+pub const KERNEL: &str = "[kernel.kallsyms]";
+
+/// What to look up, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name the functions that were inlined at a place.
+    pub inline: bool,
+    /// Say the source file and line.
+    pub srcline: bool,
+    /// Show names as the programmer wrote them.
+    pub demangle: bool,
+    /// The kernel that was recorded.
+    pub kernel: RecordedKernel,
+    /// Where just-in-time compilers write `perf-PID.map`.
+    pub jit_dir: PathBuf,
 }
 
-/// What is known about a place in a file.
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            inline: false,
+            srcline: false,
+            demangle: true,
+            kernel: RecordedKernel::default(),
+            jit_dir: PathBuf::from("/tmp"),
+        }
+    }
+}
+
+/// All that is known about a frame.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Lookup {
-    /// A symbol.
-    Symbol(Symbol),
-    /// No symbol, but the file offset at which the function begins.
-    Function(u64),
-    /// Nothing.
-    #[default]
-    Unknown,
+pub struct Resolved {
+    /// The function that was inlined last first; empty if there is no name.
+    pub functions: Vec<Function>,
+    /// The DSO of the place.
+    pub dso: Option<DsoId>,
+    /// What to call the file: a path, or a word in brackets. A kernel address of a module is
+    /// in `[module]` here, whatever its DSO is. Empty if the place has no DSO.
+    pub file: Arc<str>,
+    /// Where the function begins that has no name, in the terms of the place.
+    pub unnamed: Option<u64>,
 }
 
-/// Looks symbols up.
+/// A function at a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Function {
+    /// Demangled, if that was asked for.
+    pub name: Arc<str>,
+    /// In bytes, from `start` to the recorded place.
+    pub offset: Option<u64>,
+    /// Where it begins, in the terms of the place: a file offset, or an address. Inlined
+    /// functions say those of the function they were inlined into, as in perf.
+    pub start: u64,
+    /// Source file and line.
+    pub source: Option<(Arc<str>, u32)>,
+    /// It has no code of its own here.
+    pub inlined: bool,
+}
+
+/// Where the names of a DSO are from.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin {
+    /// The DSO.
+    pub dso: Option<DsoId>,
+    /// The file itself.
+    pub file: Option<PathBuf>,
+    /// Another file, with its symbols.
+    pub debug: Option<PathBuf>,
+    /// Why there is no file or no symbol in it, or why those may be wrong.
+    pub problem: Option<String>,
+}
+
+/// Finds names for frames, each distinct one once.
 #[derive(Debug)]
-pub struct Symbols {
-    symbolizer: Symbolizer,
+pub struct Symbolizer {
     store: Store,
-    /// Why kernel addresses cannot be looked up, if so.
-    kernel_refusal: Option<String>,
+    options: Options,
+    objects: FxHashMap<DsoId, Object>,
+    kernel: Option<Result<Kernel, String>>,
+    dwarf: Option<Dwarf>,
+    names: FxHashMap<(DsoId, u64), Arc<str>>,
+    modules: FxHashMap<Vec<u8>, Arc<str>>,
+    resolved: FxHashMap<Frame, Arc<Resolved>>,
+    nothing: Arc<str>,
 }
 
-impl Symbols {
-    /// Looks for files through `store`. `kernel` and `boot` are the build ID of the recorded
-    /// kernel and its boot ID.
-    pub fn new(store: Store, kernel: Option<BuildId>, boot: Option<&str>) -> Self {
-        let kernel_refusal = refuse_kernel(kernel, boot);
-        Self { symbolizer: Symbolizer::new(), store, kernel_refusal }
+/// What a [`DsoId`] stands for, opened.
+#[derive(Debug)]
+struct Object {
+    file: Arc<str>,
+    origin: Origin,
+    code: Code,
+}
+
+#[derive(Debug)]
+enum Code {
+    File(Box<Image>),
+    Kernel,
+    Jit(JitMap),
+    /// One function, where it begins.
+    One(u64),
+}
+
+/// A file with its symbols.
+#[derive(Debug)]
+struct Image {
+    binary: Binary,
+    /// Of the original.
+    map: Option<Mmap>,
+    tables: Vec<(Mmap, SymbolTable)>,
+    /// Read when the first address in a stub is looked up.
+    plt: Option<Option<Plt>>,
+}
+
+/// What was found at an address of an [`Image`].
+enum InImage {
+    Symbol { name: Vec<u8>, start: u64 },
+    Stub { name: String, start: u64 },
+    Unnamed { start: u64 },
+}
+
+impl Symbolizer {
+    /// Looks for files through `store`.
+    pub fn new(mut store: Store, options: Options) -> Self {
+        let dwarf = (options.inline || options.srcline).then(|| Dwarf::new(&options));
+        if dwarf.is_some() {
+            store.want_dwarf();
+        }
+        Self {
+            store,
+            options,
+            objects: FxHashMap::default(),
+            kernel: None,
+            dwarf,
+            names: FxHashMap::default(),
+            modules: FxHashMap::default(),
+            resolved: FxHashMap::default(),
+            nothing: Arc::from(""),
+        }
     }
 
-    /// What there is for a build ID.
-    pub fn binary(&mut self, id: BuildId) -> &Binary {
-        self.store.lookup(id)
+    /// All that is known about `frame`, whose DSO is in `dsos`: always the same table.
+    pub fn resolve(&mut self, dsos: &Dsos, frame: Frame) -> Arc<Resolved> {
+        if let Some(resolved) = self.resolved.get(&frame) {
+            return Arc::clone(resolved);
+        }
+        let resolved = Arc::new(self.look_up(dsos, frame));
+        self.resolved.insert(frame, Arc::clone(&resolved));
+        resolved
     }
 
-    /// Why kernel symbols are not shown.
-    pub fn kernel_refusal(&self) -> Option<&str> {
-        self.kernel_refusal.as_deref()
+    /// Where the names are from, for each DSO that a frame was resolved in.
+    pub fn problems(&self) -> impl Iterator<Item = &Origin> {
+        let mut origins: Vec<_> = self.objects.values().map(|object| &object.origin).collect();
+        origins.sort_by_key(|origin| origin.dso);
+        origins.into_iter()
     }
 
-    /// What is at file offsets `offsets` of the file with build ID `id`, one for each.
-    pub fn in_file(&mut self, id: BuildId, offsets: &[u64]) -> Vec<Lookup> {
-        let binary = self.store.lookup(id);
-        let mut open: Vec<_> = offsets
-            .iter()
-            .enumerate()
-            .filter_map(|(at, &offset)| Some((at, binary.address_of(offset)?)))
-            .collect();
-        let mut found = vec![Lookup::Unknown; offsets.len()];
-        for file in binary.symbol_files() {
-            if open.is_empty() {
-                return found;
+    /// Why kernel addresses have no names, if so.
+    pub fn kernel_problem(&self) -> Option<&str> {
+        self.kernel.as_ref()?.as_ref().err().map(String::as_str)
+    }
+
+    fn look_up(&mut self, dsos: &Dsos, frame: Frame) -> Resolved {
+        let back = u64::from(frame.caller);
+        let (id, at) = match frame.place {
+            Place::File { dso, offset } => (dso, offset),
+            Place::Memory { dso, address } => (dso, address),
+            Place::Unresolved(_) | Place::Missing => return self.unknown(None),
+        };
+        let Some(dso) = dsos.get(id) else { return self.unknown(None) };
+        if !self.objects.contains_key(&id) {
+            let object = self.open(id, dso);
+            self.objects.insert(id, object);
+        }
+        let Some(object) = self.objects.get_mut(&id) else { return self.unknown(Some(id)) };
+        let at = at.saturating_sub(back);
+        let file = Arc::clone(&object.file);
+        let mut resolved = Resolved { dso: Some(id), file, ..Resolved::default() };
+        match &mut object.code {
+            Code::File(image) => {
+                let Some(address) = image.binary.address_of(at) else { return resolved };
+                let found = image.at(address);
+                let dwarf = self.dwarf.as_mut().zip(image.binary.dwarf_file());
+                let lines = dwarf.map(|(dwarf, file)| dwarf.at(&file.path, address));
+                let at = Looked { id, at, address, back };
+                self.in_image(&mut resolved, at, found, lines.unwrap_or_default());
             }
-            let addresses: Vec<_> = open.iter().map(|(_, address)| *address).collect();
-            let mut elf = Elf::new(&file.path);
-            elf.debug_syms = false;
-            let source = Source::Elf(elf);
-            let symbols = match self.symbolizer.symbolize(&source, Input::VirtOffset(&addresses)) {
-                Ok(symbols) => symbols,
-                // A file that blazesym cannot read has no symbols for us.
-                Err(_) => continue,
-            };
-            let mut left = Vec::new();
-            for ((at, address), symbol) in open.into_iter().zip(symbols) {
-                match (convert(symbol), found.get_mut(at)) {
-                    (Some(symbol), Some(slot)) => *slot = Lookup::Symbol(symbol),
-                    _ => left.push((at, address)),
+            Code::Kernel => self.in_kernel(&mut resolved, id, at, back),
+            Code::One(start) => {
+                let (name, start) = (Arc::clone(&object.file), *start);
+                let into = (at + back).saturating_sub(start);
+                resolved.functions.push(Function::at(name, into, start));
+            }
+            Code::Jit(map) => {
+                let found = map.at(at).map(|(name, start)| (name.to_vec(), start));
+                if let Some((name, start)) = found {
+                    let name = self.name(id, start, &name);
+                    resolved.functions.push(Function::at(name, at + back - start, start));
                 }
             }
-            open = left;
         }
-        if let (Some(original), false) = (&binary.original, open.is_empty()) {
-            without_symbols(&original.path, &open, offsets, &mut found);
-        }
-        found
+        resolved
     }
 
-    /// The symbols at kernel addresses, one for each.
-    pub fn in_kernel(&self, addresses: &[u64]) -> Vec<Option<Symbol>> {
-        let none = || vec![None; addresses.len()];
-        if self.kernel_refusal.is_some() || addresses.is_empty() {
-            return none();
+    fn unknown(&self, dso: Option<DsoId>) -> Resolved {
+        Resolved { dso, file: Arc::clone(&self.nothing), ..Resolved::default() }
+    }
+
+    fn open(&mut self, id: DsoId, dso: &Dso) -> Object {
+        let origin = Origin { dso: Some(id), ..Origin::default() };
+        match dso.kind {
+            DsoKind::File | DsoKind::Vdso => self.open_file(origin, dso),
+            DsoKind::Kernel | DsoKind::Module => self.open_kernel(origin, dso),
+            DsoKind::Ksymbol { start } => {
+                Object { file: dso.path.clone(), origin, code: Code::One(start) }
+            }
+            DsoKind::Anon { pid } => {
+                let paths = jit::candidates(&self.options.jit_dir, pid);
+                let (file, map, problem) = match jit::read(&paths) {
+                    Ok((path, map)) => (Some(path), map, None),
+                    Err(_) => (None, JitMap::default(), Some(no_jit_map(&paths))),
+                };
+                let origin = Origin { file, problem, ..origin };
+                let name = if dso.path.is_empty() { "[anon]".into() } else { dso.path.clone() };
+                Object { file: name, origin, code: Code::Jit(map) }
+            }
         }
-        let kernel = Kernel {
-            kallsyms: MaybeDefault::Default,
-            vmlinux: MaybeDefault::None,
-            kaslr_offset: None,
-            debug_syms: false,
-            ..Kernel::default()
+    }
+
+    fn open_file(&mut self, origin: Origin, dso: &Dso) -> Object {
+        let binary = self.store.find(dso);
+        let name = match (&*dso.path, &binary.name) {
+            ("", Some(name)) => Arc::from(&**name),
+            ("", None) => Arc::from("[no file found]"),
+            _ => Arc::clone(&dso.path),
         };
-        let source = Source::Kernel(kernel);
-        match self.symbolizer.symbolize(&source, Input::AbsAddr(addresses)) {
-            Ok(found) => found.into_iter().map(convert).collect(),
-            Err(_) => none(),
-        }
-    }
-}
-
-/// Fills in what has no symbol: stubs of the linkage table, and where functions begin.
-fn without_symbols(path: &Path, open: &[(usize, u64)], offsets: &[u64], found: &mut [Lookup]) {
-    let Ok(map) = map_file(path) else { return };
-    let plt = Plt::parse(&map);
-    let functions = Functions::parse(&map);
-    for &(at, address) in open {
-        let stub = plt.as_ref().and_then(|plt| plt.name_at(address));
-        let stub = stub.map(|name| Lookup::Symbol(Symbol { name, offset: 0 }));
-        let start = || {
-            let start = functions.as_ref()?.start_of(address)?;
-            let into = address.checked_sub(start)?;
-            Some(Lookup::Function(offsets.get(at)?.checked_sub(into)?))
+        let path = |found: &crate::store::Found| found.path.clone();
+        let mut origin = Origin {
+            file: binary.original.as_ref().map(path),
+            debug: binary.debug.as_ref().map(path),
+            problem: binary.problem.clone(),
+            ..origin
         };
-        if let (Some(lookup), Some(slot)) = (stub.or_else(start), found.get_mut(at)) {
-            *slot = lookup;
+        let image = Image::open(binary);
+        if image.tables.is_empty() && origin.file.is_some() && origin.problem.is_none() {
+            origin.problem = Some("no symbols".to_owned());
         }
+        Object { file: name, origin, code: Code::File(Box::new(image)) }
+    }
+
+    fn open_kernel(&mut self, origin: Origin, dso: &Dso) -> Object {
+        let (options, store) = (&self.options, &mut self.store);
+        let kernel = self.kernel.get_or_insert_with(|| Kernel::load(&options.kernel, store));
+        let origin = match kernel {
+            Ok(kernel) => Origin { file: Some(kernel.path.clone()), ..origin },
+            Err(why) => Origin { problem: Some(why.clone()), ..origin },
+        };
+        let named = !dso.path.is_empty() && dso.kind == DsoKind::Module;
+        let file = if named { dso.path.clone() } else { Arc::from(KERNEL) };
+        Object { file, origin, code: Code::Kernel }
+    }
+
+    /// A name is converted once for each function.
+    fn name(&mut self, id: DsoId, start: u64, raw: &[u8]) -> Arc<str> {
+        let demangled = self.options.demangle;
+        let make = || match demangled {
+            true => Arc::from(&*demangle(raw)),
+            false => Arc::from(&*String::from_utf8_lossy(raw)),
+        };
+        Arc::clone(self.names.entry((id, start)).or_insert_with(make))
+    }
+
+    fn in_image(
+        &mut self,
+        resolved: &mut Resolved,
+        looked: Looked,
+        found: Option<InImage>,
+        mut lines: Vec<Line>,
+    ) {
+        let base = lines.pop();
+        let (name, start) = match (found, &base) {
+            (Some(InImage::Symbol { name, start }), _) => {
+                (self.name(looked.id, start, &name), start)
+            }
+            (Some(InImage::Stub { name, start }), _) => (Arc::from(name), start),
+            (_, Some(Line { name, start: Some(start), .. })) => (Arc::clone(name), *start),
+            (Some(InImage::Unnamed { start }), _) => {
+                resolved.unnamed = looked.offset_of(start);
+                return;
+            }
+            (None, _) => return,
+        };
+        let offset = looked.address.saturating_sub(start) + looked.back;
+        let begin = looked.offset_of(start).unwrap_or_default();
+        let (inline, srcline) = (self.options.inline, self.options.srcline);
+        let source = |source: Option<(Arc<str>, u32)>| source.filter(|_| srcline);
+        if inline {
+            let inlined = lines.into_iter().map(|line| Function {
+                source: source(line.source),
+                inlined: true,
+                ..Function::at(line.name, offset, begin)
+            });
+            resolved.functions.extend(inlined);
+        }
+        let source = source(base.and_then(|line| line.source));
+        resolved.functions.push(Function { source, ..Function::at(name, offset, begin) });
+    }
+
+    fn in_kernel(&mut self, resolved: &mut Resolved, id: DsoId, at: u64, back: u64) {
+        let Some(Ok(kernel)) = &self.kernel else { return };
+        let Some(found) = kernel.at(at) else { return };
+        if let Some(module) = found.module {
+            let make = || Arc::from(format!("[{}]", String::from_utf8_lossy(module)));
+            resolved.file = Arc::clone(self.modules.entry(module.to_vec()).or_insert_with(make));
+        }
+        let (start, name) = (found.start, found.name.to_vec());
+        let name = self.name(id, start, &name);
+        resolved.functions.push(Function::at(name, at + back - start, start));
     }
 }
 
-fn convert(found: Symbolized<'_>) -> Option<Symbol> {
-    let symbol = found.into_sym()?;
-    Some(Symbol { name: symbol.name.into_owned(), offset: symbol.offset as u64 })
+/// A place in a file that is being looked up.
+#[derive(Clone, Copy)]
+struct Looked {
+    id: DsoId,
+    /// File offset.
+    at: u64,
+    /// The same, as an address.
+    address: u64,
+    /// How far before the recorded place that is.
+    back: u64,
 }
 
-fn refuse_kernel(kernel: Option<BuildId>, boot: Option<&str>) -> Option<String> {
-    if kernel.is_some() && kernel != running_kernel_build_id() {
-        return Some("recorded under another kernel than the running one".to_owned());
+impl Looked {
+    /// The file offset of `start`, which is in the same segment.
+    fn offset_of(&self, start: u64) -> Option<u64> {
+        self.at.checked_sub(self.address.checked_sub(start)?)
     }
-    let running = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    match boot {
-        Some(boot) if boot != running.trim() => {
-            return Some("recorded before the last boot, which moved the kernel".to_owned());
-        }
-        None if kernel.is_none() => {
-            return Some("the recording does not say which kernel it is from".to_owned());
-        }
-        _ => {}
+}
+
+impl Function {
+    fn at(name: Arc<str>, offset: u64, start: u64) -> Self {
+        Self { name, offset: Some(offset), start, source: None, inlined: false }
     }
-    let symbols = match std::fs::read_to_string("/proc/kallsyms") {
-        Ok(symbols) => symbols,
-        Err(error) => return Some(format!("/proc/kallsyms: {error}")),
-    };
-    let readable = symbols
-        .lines()
-        .take(64)
-        .any(|line| line.split(' ').next().is_some_and(|address| address.contains(|c| c != '0')));
-    (!readable).then(|| {
-        "/proc/kallsyms hides addresses (run as root, or sysctl kernel.kptr_restrict=0)".to_owned()
-    })
+}
+
+impl Image {
+    fn open(binary: Binary) -> Self {
+        let map = binary.original.as_ref().and_then(|found| map_file(&found.path).ok());
+        let read = |found: &crate::store::Found| {
+            let map = map_file(&found.path).ok()?;
+            let table = SymbolTable::parse_elf(&map);
+            (!table.is_empty()).then_some((map, table))
+        };
+        let tables = binary.symbol_files().filter_map(read).collect();
+        Self { binary, map, tables, plt: None }
+    }
+
+    fn at(&mut self, address: u64) -> Option<InImage> {
+        if let Some(stub) = self.stub_at(address) {
+            return Some(stub);
+        }
+        let found = self.tables.iter().find_map(|(map, table)| table.at(map, address));
+        if let Some(found) = found {
+            return Some(InImage::Symbol { name: found.name.to_vec(), start: found.start });
+        }
+        let functions = Functions::parse(self.map.as_ref()?)?;
+        functions.start_of(address).map(|start| InImage::Unnamed { start })
+    }
+
+    fn stub_at(&mut self, address: u64) -> Option<InImage> {
+        if !self.binary.original.as_ref()?.info.in_stubs(address) {
+            return None;
+        }
+        let (map, tables) = (self.map.as_ref()?, &self.tables);
+        let plt = self.plt.get_or_insert_with(|| Plt::parse(map)).as_ref()?;
+        let chooser = |address| {
+            let found = tables.iter().find_map(|(map, table)| table.at(map, address))?;
+            Some(demangle(found.name))
+        };
+        let stub = plt.at(address, chooser)?;
+        Some(InImage::Stub { name: stub.name, start: stub.start })
+    }
+}
+
+fn no_jit_map(paths: &[PathBuf]) -> String {
+    let paths: Vec<_> = paths.iter().map(|path| path.display().to_string()).collect();
+    format!("no {}", paths.join(", nor "))
 }

@@ -8,6 +8,7 @@ mod check;
 mod cli;
 mod export;
 mod inject;
+mod open;
 mod record;
 mod report;
 mod script;

@@ -1,206 +1,298 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `perf-bid report`: where the samples of a recording fell, by command, file and function.
-//! Everything is derived from build IDs and file offsets; map records serve as hints to where
-//! files are, nothing more.
+//! `perf-bid report`: where the samples of a recording fell, and through whom they got there.
+//!
+//! A recording is added up ([`crate::open::profile`]), its frames are named once each
+//! ([`names`]), its callchains become trees of functions ([`calls`]), and those are grouped
+//! into rows ([`rows`]) with trees of their own ([`tree`]). Everything shown comes from there:
+//! tables, the terminal view, JSON, flame graphs and comparisons.
 
+mod calls;
+mod columns;
+mod diff;
 mod flame;
+mod graph;
+mod header;
 mod json;
 mod names;
-mod profile;
+mod rows;
 mod table;
+mod tree;
+mod view;
 
-use std::fs::File;
 use std::io;
 use std::io::BufWriter;
 use std::io::IsTerminal;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
-use indicatif::ProgressBar;
-use indicatif::ProgressStyle;
-use perf_bid_core::abi::BuildId;
-use perf_bid_core::abi::misc;
-use perf_bid_core::abi::sample;
 use perf_bid_core::data::PerfData;
-use perf_bid_core::store::Store;
-use perf_bid_core::symbols::Symbols;
+use perf_bid_core::profile;
+use perf_bid_core::profile::EventProfile;
+use perf_bid_core::profile::Profile;
 
+use self::calls::Calls;
+use self::calls::TaskDetail;
+use self::flame::Folded;
+use self::names::Detail;
 use self::names::Names;
-use self::profile::Profile;
+use self::table::Layout;
+use self::table::grouped;
+use self::view::Settings;
+use self::view::View;
 use crate::cli;
-
-/// Files below this size are read before a progress bar could be seen, in bytes.
-const PROGRESS_FROM: u64 = 32 << 20;
+use crate::cli::SortKey;
+use crate::open;
+use crate::open::Namer;
 
 const STDOUT: &str = "cannot write to standard output";
 
 /// Runs `perf-bid report`.
 pub fn run(args: &cli::Report) -> Result<ExitCode> {
-    let shown = args.input.display();
-    let data = PerfData::open(&args.input).with_context(|| shown.to_string())?;
-    if !data.events().iter().any(|event| event.attr.wants_build_ids()) {
-        bail!(
-            "{shown}: its samples carry no build IDs; it was not recorded by perf-bid (perf's \
-             own recordings: use perf report)"
-        );
+    if let [old, new] = args.diff.as_slice() {
+        return run_diff(args, old, new);
     }
-    let with_chains =
-        data.events().iter().any(|event| event.attr.has_sample(sample::CALLCHAIN_BUILD_ID_OFFSET));
-    if args.flamegraph.is_some() && !with_chains {
-        bail!("{shown}: no callchains to draw; record with -g");
+    let data = open::data(&args.input)?;
+    if args.header_only {
+        header::features(&mut io::stdout(), &data).context(STDOUT)?;
+        return Ok(ExitCode::SUCCESS);
     }
-    let profile = read(&data, args.flamegraph.is_some());
-    let (mut symbols, kernel) = symbols(&data, &profile);
-    let names = Names::find(&profile, &mut symbols, kernel);
+    if args.flamegraph.is_some() && !header::has_callchains(&data) {
+        bail!("{}: no callchains to draw; record with -g", args.input.display());
+    }
+    let recording = Recording::read(args, data)?;
     if let Some(path) = &args.flamegraph {
-        draw(&data, &profile, &names, path)?;
+        let (mut folded, texts) = recording.fold(args)?;
+        write_file(path, |out| folded.draw(out, &texts.borrow()))?;
     }
     if let Some(path) = &args.json {
-        let value = json::value(&data, &profile, &names, &args.sort);
-        let text = serde_json::to_string_pretty(&value)?;
-        if path.as_os_str() == "-" {
-            writeln!(io::stdout(), "{text}").context(STDOUT)?;
-        } else {
-            std::fs::write(path, text + "\n").with_context(|| path.display().to_string())?;
-        }
+        let value = recording.json(args);
+        write_json(path, &value)?;
     }
     let json_on_stdout = args.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if args.totals {
-        writeln!(io::stdout(), "{}", totals_line(&profile)).context(STDOUT)?;
+        let line = header::totals_line(&recording.profile);
+        writeln!(io::stdout(), "{line}").context(STDOUT)?;
     } else if !json_on_stdout {
-        print(args, &data, &profile, &names, symbols.kernel_refusal()).context(STDOUT)?;
+        recording.print(args).context(STDOUT)?;
     }
-    if let Some(damage) = &profile.damage {
-        eprintln!("perf-bid: {shown}: {damage}; what came before it is shown");
-        return Ok(ExitCode::FAILURE);
-    }
-    Ok(ExitCode::SUCCESS)
+    Ok(recording.outcome(&args.input))
 }
 
-fn read(data: &PerfData, stacks: bool) -> Profile {
-    if data.data_len() < PROGRESS_FROM || !io::stderr().is_terminal() {
-        return profile::read(data, stacks, |_| {});
+fn run_diff(args: &cli::Report, old: &Path, new: &Path) -> Result<ExitCode> {
+    let args =
+        &cli::Report { no_children: true, call_graph: vec![cli::GraphWord::None], ..args.clone() };
+    let [before, after] =
+        [Recording::read(args, open::data(old)?)?, Recording::read(args, open::data(new)?)?];
+    let pairs: Vec<_> = after
+        .profile
+        .events
+        .iter()
+        .filter_map(|event| Some((before.event_like(event)?, event)))
+        .map(|(old, new)| (before.view(args, old, false), after.view(args, new, false)))
+        .collect();
+    if pairs.is_empty() {
+        bail!("{} and {} have no event in common", old.display(), new.display());
     }
-    let bar = ProgressBar::new(data.data_len());
-    if let Ok(style) = ProgressStyle::with_template("reading {bar:40} {bytes}/{total_bytes}") {
-        bar.set_style(style);
+    if let Some(path) = &args.flamegraph {
+        let ((old, _), (new, texts)) = (before.fold(args)?, after.fold(args)?);
+        let texts = OwnedTexts {
+            title: format!("{}: changes", texts.title),
+            subtitle: "widths: the new recording; red: more than before, blue: less".to_owned(),
+            unit: texts.unit,
+        };
+        write_file(path, |out| flame::draw_diff(&old, &new, out, &texts.borrow()))?;
     }
-    let profile = profile::read(data, stacks, |bytes| bar.set_position(bytes));
-    bar.finish_and_clear();
-    profile
-}
-
-fn symbols(data: &PerfData, profile: &Profile) -> (Symbols, Option<BuildId>) {
-    let mut store = Store::default();
-    for (id, path) in &profile.hints {
-        store.hint(*id, path);
-    }
-    let mut kernel = None;
-    for row in &data.features().build_ids {
-        match row.cpumode {
-            misc::KERNEL => kernel = Some(row.build_id),
-            _ if !row.path.is_empty() => store.hint(row.build_id, &row.path),
-            _ => {}
+    match &args.json {
+        Some(path) => {
+            let events: Vec<_> = pairs.iter().map(|(old, new)| diff::value(old, new)).collect();
+            write_json(path, &serde_json::json!({ "events": events }))?;
+        }
+        None => {
+            let layout = layout(args);
+            let mut out = BufWriter::new(io::stdout().lock());
+            let mut write = || -> io::Result<()> {
+                writeln!(out, "# Baseline: {}", old.display())?;
+                writeln!(out, "# New: {}\n#", new.display())?;
+                for (old, new) in &pairs {
+                    diff::write(&mut out, old, new, &layout)?;
+                }
+                out.flush()
+            };
+            write().context(STDOUT)?;
         }
     }
-    let boot = data.features().info.boot_id.as_deref();
-    (Symbols::new(store, kernel, boot), kernel)
+    let [first, second] = [before.outcome(old), after.outcome(new)];
+    Ok(if first == ExitCode::SUCCESS { second } else { first })
 }
 
-fn print(
-    args: &cli::Report,
-    data: &PerfData,
-    profile: &Profile,
-    names: &Names,
-    kernel_refusal: Option<&str>,
-) -> Result<()> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let features = data.features();
-    if !features.cmdline.is_empty() {
-        writeln!(out, "# Recorded by: {}", one_line(&features.cmdline.join(" "), 200))?;
-    }
-    let lost = profile.totals.lost.max(features.info.lost_samples);
-    writeln!(
-        out,
-        "# Kernel: {}   Samples: {}   Lost: {}",
-        features.os_release.as_deref().unwrap_or("unknown"),
-        table::grouped(profile.totals.samples),
-        table::grouped(lost)
-    )?;
-    let limits = table::Limits { percent: args.percent_limit, rows: args.limit };
-    for (desc, event) in data.events().iter().zip(&profile.events) {
-        writeln!(out, "#")?;
-        let rows = table::rows(event, profile, names, &args.sort);
-        let name = if desc.name.is_empty() { "unnamed" } else { &desc.name };
-        table::write(&mut out, name, event, &rows, &args.sort, limits)?;
-    }
-    writeln!(out, "#")?;
-    table::footer(&mut out, profile, names)?;
-    if let (true, Some(why)) = (profile.totals.kernel_frames > 0, kernel_refusal) {
-        writeln!(out, "# No kernel symbols: {why}")?;
-    }
-    for error in data.feature_errors() {
-        writeln!(out, "# Unreadable feature: {error}")?;
-    }
-    Ok(out.flush()?)
+/// A recording that has been read and named.
+struct Recording {
+    data: PerfData,
+    profile: Profile,
+    names: Names,
+    kernel_refusal: Option<String>,
 }
 
-/// At most `max` characters, without line breaks and other control characters.
-fn one_line(text: &str, max: usize) -> String {
-    let mut line: String =
-        text.chars().take(max).map(|c| if c.is_control() { ' ' } else { c }).collect();
-    if line.len() < text.len() {
-        line.push('…');
+impl Recording {
+    fn read(args: &cli::Report, data: PerfData) -> Result<Self> {
+        let settings =
+            Settings::new(args, header::has_callchains(&data), header::has_build_ids(&data));
+        let keys = settings.keys();
+        let options = profile::Options {
+            stacks: settings.children || settings.graph.is_some() || args.flamegraph.is_some(),
+            pid: keys.contains(&SortKey::Pid) || !args.filter.pid.is_empty(),
+            tid: keys.contains(&SortKey::Tid) || !args.filter.tid.is_empty(),
+        };
+        let profile = open::profile(&data, options);
+        let mut namer = Namer::new(&data, &profile.hints, &args.naming)?;
+        let detail = Detail {
+            lines: keys.contains(&SortKey::Srcline),
+            inlined: args.naming.wants_inlined(),
+        };
+        let names = Names::find(&profile, &mut namer, detail);
+        let kernel_refusal = namer.kernel_refusal().map(str::to_owned);
+        Ok(Self { data, profile, names, kernel_refusal })
     }
-    line
-}
 
-fn totals_line(profile: &Profile) -> String {
-    let totals = &profile.totals;
-    let chains = match totals.chains.deferred {
-        0 => String::new(),
-        deferred => {
-            format!(", {} of {deferred} deferred callchains missing", totals.chains.missing)
+    fn settings(&self, args: &cli::Report) -> Settings {
+        let data = &self.data;
+        Settings::new(args, header::has_callchains(data), header::has_build_ids(data))
+    }
+
+    fn view<'a>(&'a self, args: &cli::Report, event: &'a EventProfile, long: bool) -> View<'a> {
+        let mut settings = self.settings(args);
+        settings.long |= long;
+        View::new(event, &self.profile, &self.names, &settings, &args.filter)
+    }
+
+    /// Events that have samples.
+    fn events(&self) -> impl Iterator<Item = &EventProfile> {
+        self.profile.events.iter().filter(|event| event.weight.samples > 0)
+    }
+
+    /// The event of the same name; names may be missing.
+    fn event_like(&self, other: &EventProfile) -> Option<&EventProfile> {
+        self.events().find(|event| event.name == other.name)
+    }
+
+    fn json(&self, args: &cli::Report) -> serde_json::Value {
+        let events = self.profile.events.iter();
+        let views: Vec<_> = events.map(|event| self.view(args, event, true)).collect();
+        json::value(&self.data, &self.profile, &self.names, &views)
+    }
+
+    /// The stacks of the event with most samples: different events have different units.
+    fn fold(&self, args: &cli::Report) -> Result<(Folded, OwnedTexts)> {
+        let event = self.profile.events.iter().max_by_key(|event| event.weight.samples);
+        let event = event.context("the file describes no event")?;
+        let by_comm = TaskDetail { comm: true, ..TaskDetail::default() };
+        let calls = Calls::build(event, &self.profile, &self.names, by_comm, &args.filter);
+        let folded = flame::fold(&calls, &self.profile, &self.names);
+        if folded.is_empty() {
+            bail!("no samples to draw");
         }
-    };
-    format!(
-        "{} samples, {} frames, {:.2} % of file-backed user frames resolved by build ID, {} \
-         synthesized map records{chains}",
-        totals.samples,
-        totals.frames,
-        totals.resolved_percent(),
-        totals.synthesized_maps
-    )
+        let what = self.data.features().cmdline.join(" ");
+        let title = match what.split_once(" -- ") {
+            Some((_, command)) => header::one_line(command, 100),
+            None => "perf-bid".to_owned(),
+        };
+        let mut subtitle = format!("{}, {} samples", event.name, grouped(calls.shown.samples));
+        if header::has_build_ids(&self.data) {
+            let percent = self.profile.totals.resolved_percent();
+            subtitle +=
+                &format!(", {percent:.2} % of file-backed user frames resolved by build ID");
+        }
+        let unit = if event.name.contains("clock") { "ns" } else { "events" };
+        Ok((folded, OwnedTexts { title, subtitle, unit }))
+    }
+
+    fn print(&self, args: &cli::Report) -> io::Result<()> {
+        let mut out = BufWriter::new(io::stdout().lock());
+        let data = &self.data;
+        if args.header {
+            header::features(&mut out, data)?;
+        }
+        header::top(&mut out, data, &self.profile)?;
+        let layout = layout(args);
+        for event in self.events() {
+            let view = self.view(args, event, false);
+            table::write(&mut out, &view, &layout)?;
+            writeln!(out, "#")?;
+        }
+        if self.events().next().is_none() {
+            writeln!(out, "# No samples\n#")?;
+        }
+        let bottom = header::Bottom {
+            profile: &self.profile,
+            names: &self.names,
+            build_ids: header::has_build_ids(data),
+            kernel_refusal: self.kernel_refusal.as_deref(),
+        };
+        header::bottom(&mut out, data, &bottom)?;
+        out.flush()
+    }
+
+    /// Says what was wrong with the file, if anything was.
+    fn outcome(&self, path: &Path) -> ExitCode {
+        let Some(damage) = &self.profile.damage else {
+            return ExitCode::SUCCESS;
+        };
+        eprintln!("perf-bid: {}: {damage}; what came before it is shown", path.display());
+        ExitCode::FAILURE
+    }
 }
 
-fn draw(data: &PerfData, profile: &Profile, names: &Names, path: &std::path::Path) -> Result<()> {
-    // Different events have different units: the heaviest in samples is drawn.
-    let events = data.events().iter().zip(&profile.events);
-    let (desc, event) = events
-        .max_by_key(|(_, event)| event.weight.samples)
-        .context("the file describes no event")?;
-    let mut folded = flame::fold(event, profile, names);
-    if folded.is_empty() {
-        bail!("no samples to draw");
+struct OwnedTexts {
+    title: String,
+    subtitle: String,
+    unit: &'static str,
+}
+
+impl OwnedTexts {
+    fn borrow(&self) -> flame::Texts<'_> {
+        flame::Texts { title: &self.title, subtitle: &self.subtitle, unit: self.unit }
     }
-    let what = data.features().cmdline.join(" ");
-    let title = match what.split_once(" -- ") {
-        Some((_, command)) => one_line(command, 100),
-        None => "perf-bid".to_owned(),
-    };
-    let subtitle = format!(
-        "{}, {} samples, {:.2} % of file-backed user frames resolved by build ID",
-        desc.name,
-        table::grouped(event.weight.samples),
-        profile.totals.resolved_percent()
-    );
-    let unit = if desc.name.ends_with("clock") { "ns" } else { "events" };
-    let file = File::create(path).with_context(|| path.display().to_string())?;
-    let texts = flame::Texts { title: &title, subtitle: &subtitle, unit };
-    let mut out = BufWriter::new(file);
-    folded.draw(&mut out, &texts).with_context(|| path.display().to_string())?;
-    out.flush().with_context(|| path.display().to_string())
+}
+
+fn layout(args: &cli::Report) -> Layout {
+    let terminal = io::stdout().is_terminal();
+    let width = ratatui::crossterm::terminal::size().map_or(0, |(columns, _)| columns.into());
+    let choice = anstream::AutoStream::choice(&io::stdout());
+    Layout {
+        separator: args.field_separator.clone(),
+        width: if terminal { width } else { 0 },
+        colours: choice != anstream::ColorChoice::Never,
+    }
+}
+
+fn write_json(path: &Path, value: &serde_json::Value) -> Result<()> {
+    let text = serde_json::to_string_pretty(value)? + "\n";
+    if path.as_os_str() == "-" {
+        return io::stdout().write_all(text.as_bytes()).context(STDOUT);
+    }
+    write_file(path, |out| Ok(out.write_all(text.as_bytes())?))
+}
+
+/// Writes a file beside `path` and renames it; what is no regular file is written in place.
+fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+    let shown = || path.display().to_string();
+    if path.metadata().is_ok_and(|meta| !meta.is_file()) {
+        let file = std::fs::File::options().write(true).open(path).with_context(shown)?;
+        let mut out = BufWriter::new(file);
+        write(&mut out).with_context(shown)?;
+        return out.flush().with_context(shown);
+    }
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file =
+        tempfile::Builder::new().prefix(".perf-bid-").tempfile_in(dir).with_context(shown)?;
+    let mut out = BufWriter::new(file.as_file_mut());
+    write(&mut out).with_context(shown)?;
+    out.flush().with_context(shown)?;
+    drop(out);
+    file.persist(path).with_context(shown)?;
+    Ok(())
 }

@@ -254,11 +254,12 @@ impl<B: Deref<Target = [u8]>> PerfData<B> {
         Records::new(bytes, self.data.at, self.end.clone(), self.behind())
     }
 
-    /// The record that begins at `offset`, as [`RawRecord::offset`] has it.
-    pub fn record_at(&self, offset: u64) -> Option<RawRecord<'_>> {
-        let at = usize::try_from(offset.checked_sub(self.data.at)?).ok()?;
-        let bytes = self.record_bytes().get(at..)?;
-        RawRecord::split(bytes, offset).ok()?.map(|(raw, _)| raw)
+    /// The record that begins at `offset`, as [`RawRecord::offset`] has it. `Ok(None)`: behind
+    /// the last.
+    pub fn record_at(&self, offset: u64) -> Result<Option<RawRecord<'_>>, Malformed> {
+        let at = offset.checked_sub(self.data.at).and_then(|at| usize::try_from(at).ok());
+        let bytes = at.and_then(|at| self.record_bytes().get(at..)).unwrap_or_default();
+        Ok(RawRecord::split(bytes, offset)?.map(|(raw, _)| raw))
     }
 
     /// What follows an AUXTRACE or TRACING_DATA record without being one.
@@ -413,10 +414,7 @@ fn take_features(tables: &mut Tables, bytes: &[u8], sections: &Sections, order: 
         tables.feature_errors.extend(found.err());
         at = at.saturating_add(16);
     }
-    let names = tables.features.events.iter().map(|(name, _)| name);
-    for (event, name) in tables.events.all_mut().iter_mut().zip(names) {
-        event.name.clone_from(name);
-    }
+    tables.name_events();
 }
 
 fn feature_section(bytes: &[u8], at: u64, foreign: bool) -> Result<(u64, &[u8]), Malformed> {

@@ -250,7 +250,8 @@ impl Format {
         }
     }
 
-    fn sample<'a>(&self, raw: &RawRecord<'a>) -> Result<Sample<'a>> {
+    /// Decodes a sample; `raw` is one.
+    pub(crate) fn sample<'a>(&self, raw: &RawRecord<'a>) -> Result<Sample<'a>> {
         self.check_bits(raw.offset)?;
         let mut c = raw.cursor();
         let mut s = Sample { cpumode: raw.cpumode(), ..Sample::default() };

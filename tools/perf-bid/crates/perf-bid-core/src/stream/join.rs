@@ -21,9 +21,9 @@
 //! in.
 
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
 use zerocopy::native_endian::U64;
 
 use super::Item;
@@ -61,7 +61,7 @@ pub struct Counts {
 /// What waits, and what is ready.
 #[derive(Debug)]
 pub(super) struct Joiner<'a> {
-    threads: HashMap<u32, Thread<'a>>,
+    threads: FxHashMap<u32, Thread<'a>>,
     /// The threads that hold something back, by the number of their oldest.
     oldest: BTreeMap<u64, u32>,
     /// For numbering what is held back.
@@ -103,7 +103,7 @@ impl<'a> Joiner<'a> {
     /// Holds back `held_max` items at most.
     pub(super) fn new(held_max: usize) -> Self {
         Self {
-            threads: HashMap::new(),
+            threads: FxHashMap::default(),
             oldest: BTreeMap::new(),
             number: 0,
             held: 0,
@@ -128,29 +128,46 @@ impl<'a> Joiner<'a> {
         self.held + self.ready.len()
     }
 
-    /// Takes the next record in time order.
-    pub(super) fn take(&mut self, event: usize, record: Record<'a>) {
+    /// The time before which nothing is to come any more, given that records are taken in time
+    /// order.
+    pub(super) fn settled(&self) -> u64 {
+        if !self.ready.is_empty() {
+            return 0;
+        }
+        let Some((_, tid)) = self.oldest.first_key_value() else {
+            return u64::MAX;
+        };
+        let first = self.threads.get(tid).and_then(|thread| thread.held.front());
+        first.and_then(|held| held.item.time()).unwrap_or(0)
+    }
+
+    /// Takes the next record in time order, but for samples. Returns it if it waits for nothing
+    /// and nothing else is ready.
+    pub(super) fn take(&mut self, record: Record<'a>) -> Option<Item<'a>> {
         if let Some(time) = record.time() {
             self.forget_ended(time);
         }
         match record {
-            Record::Sample(sample) => self.sample(event, sample),
-            Record::Deferred(deferred) => {
-                self.deferred(&deferred);
-                self.ready.push_back(Item::Other(Record::Deferred(deferred)));
+            Record::Sample(_) => return self.out(Item::Other(record)),
+            Record::Comm(comm) => return self.comm(comm),
+            Record::Mmap(ref mmap) => {
+                let tid = mmap.tid;
+                return self.push(Some(tid), None, Item::Other(record));
             }
-            Record::Comm(comm) => self.comm(comm),
-            Record::Mmap(mmap) => self.push(Some(mmap.tid), None, Item::Other(Record::Mmap(mmap))),
-            Record::Fork(task) => {
-                self.fork(&task);
-                self.ready.push_back(Item::Other(Record::Fork(task)));
-            }
-            Record::Exit(task) => {
-                self.exit(&task);
-                self.ready.push_back(Item::Other(Record::Exit(task)));
-            }
-            other => self.ready.push_back(Item::Other(other)),
+            Record::Deferred(ref deferred) => self.deferred(deferred),
+            Record::Fork(ref task) => self.fork(task),
+            Record::Exit(ref task) => self.exit(task),
+            _ => {}
         }
+        self.out(Item::Other(record))
+    }
+
+    fn out(&mut self, item: Item<'a>) -> Option<Item<'a>> {
+        if self.ready.is_empty() {
+            return Some(item);
+        }
+        self.ready.push_back(item);
+        None
     }
 
     /// There is nothing more to wait for.
@@ -162,7 +179,11 @@ impl<'a> Joiner<'a> {
         self.counts.unclaimed += lasts.filter(|last| !last.claimed).count() as u64;
     }
 
-    fn sample(&mut self, event: usize, sample: Sample<'a>) {
+    /// The same for a sample of the event with this index.
+    pub(super) fn sample(&mut self, event: usize, sample: Sample<'a>) -> Option<Item<'a>> {
+        if let Some(time) = sample.time {
+            self.forget_ended(time);
+        }
         let tid = sample.tid;
         let cookie = Cookie::of(&sample);
         let mut joined =
@@ -185,7 +206,7 @@ impl<'a> Joiner<'a> {
             }
             (Cookie::One(_) | Cookie::Contradictory, _) => miss(&mut joined, &mut self.counts),
         }
-        self.push(tid, waits, Item::Sample(joined));
+        self.push(tid, waits, Item::Sample(joined))
     }
 
     fn deferred(&mut self, deferred: &Deferred<'a>) {
@@ -214,11 +235,11 @@ impl<'a> Joiner<'a> {
         }
     }
 
-    fn comm(&mut self, comm: Comm<'a>) {
+    fn comm(&mut self, comm: Comm<'a>) -> Option<Item<'a>> {
         if comm.exec {
             self.exec(comm.pid, comm.tid);
         }
-        self.push(Some(comm.tid), None, Item::Other(Record::Comm(comm)));
+        self.push(Some(comm.tid), None, Item::Other(Record::Comm(comm)))
     }
 
     fn exec(&mut self, pid: u32, tid: u32) {
@@ -285,15 +306,19 @@ impl<'a> Joiner<'a> {
     }
 
     /// Passes an item on, unless it waits or something of its thread does.
-    fn push(&mut self, tid: Option<u32>, awaited: Option<Awaited>, item: Item<'a>) {
+    fn push(
+        &mut self,
+        tid: Option<u32>,
+        awaited: Option<Awaited>,
+        item: Item<'a>,
+    ) -> Option<Item<'a>> {
         let Some(tid) = tid else {
-            self.ready.push_back(item);
-            return;
+            return self.out(item);
         };
-        let behind = self.threads.get(&tid).is_some_and(|thread| !thread.held.is_empty());
+        let behind =
+            self.held > 0 && self.threads.get(&tid).is_some_and(|thread| !thread.held.is_empty());
         if awaited.is_none() && !behind {
-            self.ready.push_back(item);
-            return;
+            return self.out(item);
         }
         let number = self.number;
         self.number += 1;
@@ -308,6 +333,7 @@ impl<'a> Joiner<'a> {
             };
             self.let_go_first(tid);
         }
+        None
     }
 
     /// Lets go of all that a thread holds back, joined to `record` or without anything. What

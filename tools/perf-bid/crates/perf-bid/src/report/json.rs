@@ -3,45 +3,32 @@
 //! the rows of each table. Periods are in the event's unit, shares in percent.
 
 use perf_bid_core::data::PerfData;
+use perf_bid_core::profile::Profile;
 use serde_json::Map;
 use serde_json::Value;
 use serde_json::json;
 
+use super::columns::key_name;
+use super::header::lost;
 use super::names::Names;
-use super::profile::Profile;
-use super::profile::percent;
-use super::table;
-use crate::cli::SortKey;
+use super::rows::Row;
+use super::view::View;
 
 /// Builds the object.
-pub fn value(data: &PerfData, profile: &Profile, names: &Names, columns: &[SortKey]) -> Value {
+pub fn value(data: &PerfData, profile: &Profile, names: &Names, views: &[View<'_>]) -> Value {
     let totals = &profile.totals;
     let unresolved: Map<_, _> = totals
         .unresolved
         .iter()
         .map(|(status, count)| (status.to_string(), Value::from(*count)))
         .collect();
-    let events: Vec<_> = data
-        .events()
-        .iter()
-        .zip(&profile.events)
-        .map(|(desc, event)| {
-            let rows = table::rows(event, profile, names, columns);
-            json!({
-                "name": desc.name,
-                "samples": event.weight.samples,
-                "period": event.weight.period,
-                "rows": rows.iter().map(|row| json_row(row, event.weight.period, columns)).collect::<Vec<_>>(),
-            })
-        })
-        .collect();
     json!({
         "totals": {
             "samples": totals.samples,
-            "lost": totals.lost.max(data.features().info.lost_samples),
+            "lost": lost(data, profile),
             "frames": totals.frames,
             "kernel_frames": totals.kernel_frames,
-            "user_frames": totals.frames - totals.kernel_frames,
+            "user_frames": totals.frames.saturating_sub(totals.kernel_frames),
             "file_backed_user_frames": totals.file_backed(),
             "resolved_user_frames": totals.resolved,
             "resolved_percent": totals.resolved_percent(),
@@ -51,27 +38,33 @@ pub fn value(data: &PerfData, profile: &Profile, names: &Names, columns: &[SortK
             "deferred_records": totals.chains.records,
             "repeated_deferred_records": totals.chains.repeated,
             "unclaimed_deferred_records": totals.chains.unclaimed,
-            "build_ids": totals.build_ids.len(),
+            "build_ids": names.build_ids(),
             "synthesized_map_records": totals.synthesized_maps,
             "kernel_map_records": totals.kernel_maps,
         },
-        "events": events,
+        "events": views.iter().map(event).collect::<Vec<_>>(),
     })
 }
 
-fn json_row(row: &table::Row, whole: u64, columns: &[SortKey]) -> Value {
+fn event(view: &View<'_>) -> Value {
+    json!({
+        "name": view.name,
+        "samples": view.calls.shown.samples,
+        "period": view.calls.shown.period,
+        "rows": view.shown().iter().map(|row| json_row(view, row)).collect::<Vec<_>>(),
+    })
+}
+
+fn json_row(view: &View<'_>, row: &Row) -> Value {
     let mut object = Map::new();
-    object.insert("overhead".into(), percent(row.weight.period, whole).into());
-    object.insert("samples".into(), row.weight.samples.into());
-    object.insert("period".into(), row.weight.period.into());
-    for (column, cell) in columns.iter().zip(&row.cells) {
-        let key = match column {
-            SortKey::Comm => "comm",
-            SortKey::Dso => "dso",
-            SortKey::Symbol => "symbol",
-            SortKey::Buildid => "buildid",
-        };
-        object.insert(key.into(), cell.as_str().into());
+    object.insert("overhead".into(), view.share(row.own).into());
+    if view.settings.children {
+        object.insert("children".into(), view.share(row.total).into());
+    }
+    object.insert("samples".into(), row.own.samples.into());
+    object.insert("period".into(), row.own.period.into());
+    for &key in view.columns.keys() {
+        object.insert(key_name(key).into(), view.columns.cell(key, row.task, row.symbol).into());
     }
     Value::Object(object)
 }

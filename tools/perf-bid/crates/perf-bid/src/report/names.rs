@@ -1,151 +1,364 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Gives every place of a profile its names: file, build ID and symbol. Places are looked up
-//! in one batch for each file.
+//! What the frames of a profile are called. Each distinct frame is looked up once; frames in
+//! one function become one [`Symbol`], so that everything later works with small numbers.
 
-use std::collections::BTreeMap;
-use std::collections::BTreeSet;
-use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
 
 use perf_bid_core::abi::BuildId;
-use perf_bid_core::symbols::Lookup;
-use perf_bid_core::symbols::Symbols;
+use perf_bid_core::place::DsoId;
+use perf_bid_core::place::DsoKind;
+use perf_bid_core::place::Dsos;
+use perf_bid_core::place::Frame;
+use perf_bid_core::place::Place;
+use perf_bid_core::profile::FrameId;
+use perf_bid_core::profile::Profile;
+use rustc_hash::FxHashMap;
+use rustc_hash::FxHashSet;
 
-use super::profile::Place;
-use super::profile::Profile;
+use crate::open::Function;
+use crate::open::Namer;
 
-/// What a place is called.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Name {
-    /// Path of the file, or a word in brackets.
-    pub dso: String,
-    /// Of the file or the kernel.
+/// Index of a [`Symbol`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SymId(pub u32);
+
+/// Index of a [`DsoName`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct DsoIndex(u32);
+
+/// Where code comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// A file of its own that was executed.
+    Program,
+    /// Something that others use.
+    Library,
+    /// The kernel or a module.
+    Kernel,
+    /// Code made at run time.
+    Jit,
+    /// Nobody knows.
+    Unresolved,
+}
+
+/// A function, or an address of which no more is known.
+#[derive(Clone, Debug)]
+pub struct Symbol {
+    /// Where it is.
+    pub dso: DsoIndex,
+    /// Demangled; `None` if there is no symbol.
+    pub name: Option<Arc<str>>,
+    /// It is part of its caller's code.
+    pub inlined: bool,
+    /// The first place in it that was met: the only one if there is no symbol.
+    pub place: Place,
+    /// Source line of that place.
+    pub source: Option<(Arc<str>, u32)>,
+}
+
+/// What a DSO is called.
+#[derive(Clone, Debug)]
+pub struct DsoName {
+    /// Whole path, or a word in brackets.
+    pub long: String,
+    /// Without directories.
+    pub short: String,
+    /// If it is known.
     pub build_id: Option<BuildId>,
-    /// Demangled function, if one was found.
-    pub symbol: Option<String>,
-    /// Where to look in the file (or the kernel) oneself.
-    pub offset: Option<u64>,
-    /// `offset` is where the function begins, not where the sample fell.
-    pub function: bool,
+    /// What it is.
+    pub origin: Origin,
+    /// Where the file was found.
+    pub file: Option<String>,
+    /// Why there is none.
+    pub why_not: Option<String>,
 }
 
-impl Name {
-    /// The symbol for a table.
-    pub fn symbol_or_offset(&self) -> String {
-        match (&self.symbol, self.offset) {
-            (Some(symbol), _) => symbol.clone(),
-            (None, Some(offset)) if self.function => format!("[function {offset:#x}]"),
-            (None, Some(offset)) => format!("[unknown]+{offset:#x}"),
-            (None, None) => "-".to_owned(),
-        }
-    }
-
-    /// The symbol for a flame graph, where the file is not seen beside it.
-    pub fn label(&self) -> String {
-        match (&self.symbol, self.offset) {
-            (Some(symbol), _) => symbol.clone(),
-            (None, Some(offset)) => {
-                let file = self.dso.rsplit('/').next().unwrap_or(&self.dso);
-                format!("{file}+{offset:#x}")
-            }
-            (None, None) => self.dso.clone(),
-        }
-    }
+/// What tells symbols apart.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Identity {
+    dso: DsoIndex,
+    name: Option<Arc<str>>,
+    /// Of the function, or the address if there is no symbol.
+    start: u64,
+    inlined: bool,
+    /// If lines are told apart.
+    source: Option<(Arc<str>, u32)>,
 }
 
-/// The names of all places of a profile.
-#[derive(Debug)]
+/// The names of all frames of a profile.
+#[derive(Default)]
 pub struct Names {
-    names: HashMap<Place, Name>,
-    /// Build IDs for which no file was found, or only files with other IDs.
-    pub without_file: Vec<(BuildId, String)>,
+    symbols: Vec<Symbol>,
+    dsos: Vec<DsoName>,
+    /// Innermost function first, all frames after another.
+    functions: Vec<SymId>,
+    /// Of each frame: its part of `functions`.
+    frames: Vec<(u32, u32)>,
+    index: FxHashMap<Identity, SymId>,
+    dso_index: FxHashMap<DsoId, DsoIndex>,
+    words: FxHashMap<String, DsoIndex>,
+}
+
+/// How fine names are to be.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Detail {
+    /// Lines of one function are different.
+    pub lines: bool,
+    /// Inlined functions are functions.
+    pub inlined: bool,
 }
 
 impl Names {
-    /// Looks everything up.
-    pub fn find(profile: &Profile, symbols: &mut Symbols, kernel: Option<BuildId>) -> Self {
-        let mut places = BTreeSet::new();
-        for event in &profile.events {
-            places.extend(event.places.keys().map(|(_, place)| *place));
-            places.extend(event.stacks.keys().flat_map(|(_, stack)| stack.iter().copied()));
+    /// Looks every frame up. `progress` is called with the number of frames done.
+    pub fn find(profile: &Profile, namer: &mut Namer, detail: Detail) -> Self {
+        let frames = profile.stacks.frames();
+        let mut names = Self { frames: vec![(0, 0); frames.len()], ..Self::default() };
+        // File by file, each from its beginning.
+        let mut order: Vec<_> = frames.iter().copied().zip(0u32..).collect();
+        order.sort_unstable();
+        for (frame, id) in order {
+            names.add(&profile.dsos, namer, frame, FrameId(id), detail);
         }
-        let mut files: BTreeMap<BuildId, Vec<(Place, u64)>> = BTreeMap::new();
-        let mut kernel_places = Vec::new();
-        let mut names = HashMap::new();
-        for place in places {
-            match place {
-                Place::File { id, offset, .. } => {
-                    files.entry(id).or_default().push((place, offset))
-                }
-                Place::Kernel { address, .. } => kernel_places.push((place, address)),
-                Place::Unresolved(status) => {
-                    names.insert(place, Name::word(&format!("[{status}]")));
-                }
-                Place::Missing => {
-                    names.insert(place, Name::word("[deferred, missing]"));
-                }
+        names
+    }
+
+    fn add(&mut self, dsos: &Dsos, namer: &mut Namer, frame: Frame, id: FrameId, detail: Detail) {
+        let from = self.functions.len();
+        let (dso, address) = self.whereabouts(dsos, namer, frame.place);
+        let functions = namer.resolve(dsos, frame);
+        let last = functions.len().saturating_sub(1);
+        for (at, function) in functions.iter().enumerate() {
+            if at == last || detail.inlined {
+                let symbol = self.intern(dso, frame.place, function, detail);
+                self.functions.push(symbol);
             }
         }
-        let addresses: Vec<_> =
-            kernel_places.iter().map(|&(place, at)| lookup_at(place, at)).collect();
-        for ((place, at), symbol) in kernel_places.into_iter().zip(symbols.in_kernel(&addresses)) {
-            let dso = "[kernel]".to_owned();
-            let symbol = symbol.map(|symbol| symbol.name);
-            names.insert(
-                place,
-                Name { dso, build_id: kernel, symbol, offset: Some(at), function: false },
-            );
+        if functions.is_empty() {
+            let symbol = self.unnamed(dso, frame.place, address);
+            self.functions.push(symbol);
         }
-        let mut without_file = Vec::new();
-        for (id, places) in files {
-            let binary = symbols.binary(id);
-            let dso = binary.name.clone().unwrap_or_else(|| "[no file found]".to_owned());
-            if binary.original.is_none() {
-                without_file.push((id, why_no_file(binary)));
-            }
-            let offsets: Vec<_> = places.iter().map(|&(place, at)| lookup_at(place, at)).collect();
-            for ((place, at), lookup) in places.into_iter().zip(symbols.in_file(id, &offsets)) {
-                let (symbol, offset, function) = match lookup {
-                    Lookup::Symbol(symbol) => (Some(symbol.name), at, false),
-                    Lookup::Function(start) => (None, start, true),
-                    Lookup::Unknown => (None, at, false),
+        if let Some(slot) = self.frames.get_mut(id.0 as usize) {
+            *slot = (from as u32, self.functions.len() as u32);
+        }
+    }
+
+    fn intern(&mut self, dso: DsoIndex, place: Place, f: &Function, detail: Detail) -> SymId {
+        let identity = Identity {
+            dso,
+            name: Some(f.name.clone()),
+            start: f.start,
+            inlined: f.inlined,
+            source: f.source.clone().filter(|_| detail.lines),
+        };
+        self.symbol(identity, place, f.source.clone())
+    }
+
+    fn unnamed(&mut self, dso: DsoIndex, place: Place, address: u64) -> SymId {
+        let identity = Identity { dso, name: None, start: address, inlined: false, source: None };
+        self.symbol(identity, place, None)
+    }
+
+    fn symbol(
+        &mut self,
+        identity: Identity,
+        place: Place,
+        source: Option<(Arc<str>, u32)>,
+    ) -> SymId {
+        if let Some(&id) = self.index.get(&identity) {
+            return id;
+        }
+        let id = SymId(self.symbols.len() as u32);
+        let Identity { dso, name, inlined, .. } = identity.clone();
+        self.symbols.push(Symbol { dso, name, inlined, place, source });
+        self.index.insert(identity, id);
+        id
+    }
+
+    /// The DSO and the offset or address of a place.
+    fn whereabouts(&mut self, dsos: &Dsos, namer: &mut Namer, place: Place) -> (DsoIndex, u64) {
+        match place {
+            Place::File { dso, offset } => (self.dso(dsos, namer, dso), offset),
+            Place::Memory { dso, address } => (self.dso(dsos, namer, dso), address),
+            Place::Unresolved(status) => (self.word(format!("[{status}]")), 0),
+            Place::Missing => (self.word("[deferred, missing]".to_owned()), 0),
+        }
+    }
+
+    fn dso(&mut self, dsos: &Dsos, namer: &mut Namer, id: DsoId) -> DsoIndex {
+        if let Some(&index) = self.dso_index.get(&id) {
+            return index;
+        }
+        let index = match dsos.get(id) {
+            None => self.word("[?]".to_owned()),
+            Some(dso) => {
+                let found = namer.locate(dso);
+                let long = match found.name.as_str() {
+                    "" => "[no file found]".to_owned(),
+                    name => name.to_owned(),
                 };
-                let (dso, build_id, offset) = (dso.clone(), Some(id), Some(offset));
-                names.insert(place, Name { dso, build_id, symbol, offset, function });
+                self.push_dso(DsoName {
+                    short: short_name(&long, dso.kind),
+                    origin: origin(&long, dso.kind),
+                    build_id: dso.build_id,
+                    file: found.file.map(|path| path.display().to_string()),
+                    why_not: found.why_not,
+                    long,
+                })
             }
+        };
+        self.dso_index.insert(id, index);
+        index
+    }
+
+    fn word(&mut self, word: String) -> DsoIndex {
+        if let Some(&index) = self.words.get(&word) {
+            return index;
         }
-        Self { names, without_file }
+        let index = self.push_dso(DsoName {
+            long: word.clone(),
+            short: word.clone(),
+            build_id: None,
+            origin: Origin::Unresolved,
+            file: None,
+            why_not: None,
+        });
+        self.words.insert(word, index);
+        index
     }
 
-    /// The name of a place of the profile these names were made for.
-    pub fn get(&self, place: Place) -> Name {
-        self.names.get(&place).cloned().unwrap_or_else(|| Name::word("[?]"))
+    fn push_dso(&mut self, dso: DsoName) -> DsoIndex {
+        self.dsos.push(dso);
+        DsoIndex(self.dsos.len() as u32 - 1)
+    }
+
+    /// The functions of a frame, innermost first; at least one.
+    pub fn functions(&self, frame: FrameId) -> &[SymId] {
+        let (from, to) = self.frames.get(frame.0 as usize).copied().unwrap_or_default();
+        self.functions.get(from as usize..to as usize).unwrap_or_default()
+    }
+
+    /// All symbols.
+    pub fn symbols(&self) -> &[Symbol] {
+        &self.symbols
+    }
+
+    /// A symbol of these names.
+    pub fn get(&self, id: SymId) -> Option<&Symbol> {
+        self.symbols.get(id.0 as usize)
+    }
+
+    /// The DSO of a symbol.
+    pub fn dso_of(&self, id: SymId) -> Option<&DsoName> {
+        self.get(id).and_then(|symbol| self.dsos.get(symbol.dso.0 as usize))
+    }
+
+    /// All DSOs in which frames lie.
+    pub fn dsos(&self) -> &[DsoName] {
+        &self.dsos
+    }
+
+    /// Number of files in which frames lie.
+    pub fn files(&self) -> usize {
+        let is_file = |dso: &&DsoName| matches!(dso.origin, Origin::Program | Origin::Library);
+        self.dsos.iter().filter(is_file).count()
+    }
+
+    /// Number of build IDs of them.
+    pub fn build_ids(&self) -> usize {
+        let user = self.dsos.iter().filter(|dso| dso.origin != Origin::Kernel);
+        user.filter_map(|dso| dso.build_id).collect::<FxHashSet<_>>().len()
+    }
+
+    /// Where code comes from.
+    pub fn origin(&self, id: SymId) -> Origin {
+        self.dso_of(id).map_or(Origin::Unresolved, |dso| dso.origin)
+    }
+
+    /// The symbol for a column beside its file.
+    pub fn symbol_text(&self, id: SymId) -> SymbolText<'_> {
+        SymbolText { symbol: self.get(id), file: None }
+    }
+
+    /// The symbol where its file is not seen.
+    pub fn label(&self, id: SymId) -> SymbolText<'_> {
+        SymbolText { symbol: self.get(id), file: self.dso_of(id).map(|dso| dso.short.as_str()) }
+    }
+
+    /// Build IDs for which no file was found, and why.
+    pub fn without_file(&self) -> impl Iterator<Item = (BuildId, &str)> {
+        self.dsos.iter().filter_map(|dso| Some((dso.build_id?, dso.why_not.as_deref()?)))
     }
 }
 
-impl Name {
-    fn word(word: &str) -> Self {
-        Self { dso: word.to_owned(), build_id: None, symbol: None, offset: None, function: false }
-    }
+/// How a symbol is written.
+pub struct SymbolText<'a> {
+    symbol: Option<&'a Symbol>,
+    file: Option<&'a str>,
 }
 
-/// A return address may be the first byte of the next function: the call is before it.
-fn lookup_at(place: Place, at: u64) -> u64 {
-    match place {
-        Place::File { caller: true, .. } | Place::Kernel { caller: true, .. } => {
-            at.saturating_sub(1)
+impl fmt::Display for SymbolText<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(symbol) = self.symbol else { return f.write_str("[?]") };
+        if let Some(name) = &symbol.name {
+            f.write_str(name)?;
+            return if symbol.inlined { f.write_str(" (inlined)") } else { Ok(()) };
         }
-        _ => at,
+        match (symbol.place, self.file) {
+            (Place::File { offset: at, .. } | Place::Memory { address: at, .. }, file) => {
+                write!(f, "{}+{at:#x}", file.unwrap_or("[unknown]"))
+            }
+            (Place::Unresolved(_) | Place::Missing, file) => f.write_str(file.unwrap_or("-")),
+        }
     }
 }
 
-fn why_no_file(binary: &perf_bid_core::store::Binary) -> String {
-    let name = binary.name.as_deref().unwrap_or("no recorded path");
-    match (binary.replaced, &binary.debug) {
-        (true, _) => format!("{name} has another build ID now"),
-        (false, Some(debug)) => format!(
-            "only a debug file, {}, whose offsets are not those of the original",
-            debug.path.display()
-        ),
-        (false, None) => format!("{name}: no file with this build ID"),
+/// As perf shortens it: the file's name, a module's name in brackets.
+fn short_name(long: &str, kind: DsoKind) -> String {
+    let file = match long.strip_suffix(" (deleted)").unwrap_or(long).rsplit('/').next() {
+        Some(file) if !file.is_empty() && !long.starts_with(['[', '/']) => long.trim_end(),
+        Some(file) if !file.is_empty() => file,
+        _ => long,
+    };
+    if long.starts_with('[') || long.starts_with("//") {
+        return long.to_owned();
+    }
+    match (kind, file.split_once(".ko")) {
+        (DsoKind::Module, Some((module, _))) => format!("[{}]", module.replace('-', "_")),
+        _ => file.to_owned(),
+    }
+}
+
+fn origin(long: &str, kind: DsoKind) -> Origin {
+    let file = long.rsplit('/').next().unwrap_or(long);
+    match kind {
+        DsoKind::Kernel | DsoKind::Module | DsoKind::Ksymbol { .. } => Origin::Kernel,
+        DsoKind::Anon { .. } => Origin::Jit,
+        DsoKind::Vdso => Origin::Library,
+        DsoKind::File if file == "[vdso]" => Origin::Library,
+        DsoKind::File if file.ends_with(".so") || file.contains(".so.") => Origin::Library,
+        DsoKind::File => Origin::Program,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+
+    #[test]
+    fn names_are_shortened_as_perf_does() {
+        for (long, kind, short) in [
+            ("/usr/lib/libc.so.6", DsoKind::File, "libc.so.6"),
+            ("/tmp/x (deleted)", DsoKind::File, "x"),
+            ("[vdso]", DsoKind::Vdso, "[vdso]"),
+            ("//anon", DsoKind::Anon { pid: 1 }, "//anon"),
+            ("[kernel.kallsyms]", DsoKind::Kernel, "[kernel.kallsyms]"),
+            ("/lib/modules/6/nf-nat.ko.xz", DsoKind::Module, "[nf_nat]"),
+            ("/", DsoKind::File, "/"),
+        ] {
+            assert_eq!(short_name(long, kind), short);
+        }
     }
 }

@@ -1,128 +1,150 @@
 // SPDX-License-Identifier: GPL-2.0
-//! The report as text: a header, a table sorted by overhead for each event, and a footer that
-//! says how much of it is known.
+//! The report as text: a table for each event, heaviest row first, with the trees of its rows.
 
-use std::collections::HashMap;
 use std::io;
 use std::io::Write;
 
-use super::names::Names;
-use super::profile::EventProfile;
-use super::profile::Profile;
-use super::profile::Weight;
-use super::profile::percent;
-use crate::cli::SortKey;
+use anstyle::AnsiColor;
+use anstyle::Style;
 
-/// One row: the cells of the chosen columns and what they stand for.
-#[derive(Clone, Debug)]
-pub struct Row {
-    /// In the order of the columns.
-    pub cells: Vec<String>,
-    /// Sum.
-    pub weight: Weight,
+use super::columns::title;
+use super::graph;
+use super::view::View;
+use crate::cli::Field;
+
+/// How text is laid out.
+#[derive(Clone, Debug, Default)]
+pub struct Layout {
+    /// Columns are apart by this and not aligned.
+    pub separator: Option<String>,
+    /// Longest line, in characters; 0 if there is no limit.
+    pub width: usize,
+    /// Whether to colour shares.
+    pub colours: bool,
 }
 
-/// Groups an event's samples by the columns, heaviest first.
-pub fn rows(
-    event: &EventProfile,
-    profile: &Profile,
-    names: &Names,
-    columns: &[SortKey],
-) -> Vec<Row> {
-    let mut groups: HashMap<Vec<String>, Weight> = HashMap::new();
-    for (&(comm, place), weight) in &event.places {
-        let name = names.get(place);
-        let cell = |column: &SortKey| match column {
-            SortKey::Comm => profile.comms.get(comm as usize).cloned().unwrap_or_default(),
-            SortKey::Dso => name.dso.clone(),
-            SortKey::Buildid => name.build_id.map_or_else(|| "-".to_owned(), |id| id.short()),
-            SortKey::Symbol => {
-                let mode = if place.is_kernel() { 'k' } else { '.' };
-                format!("[{mode}] {}", name.symbol_or_offset())
-            }
-        };
-        groups.entry(columns.iter().map(cell).collect()).or_default().add(*weight);
+impl Layout {
+    /// The start of `line` that fits.
+    pub fn cut<'a>(&self, line: &'a str) -> &'a str {
+        if self.width == 0 || line.len() <= self.width {
+            return line;
+        }
+        let end = line.char_indices().nth(self.width).map_or(line.len(), |(at, _)| at);
+        line.get(..end).unwrap_or(line)
     }
-    let mut rows: Vec<_> =
-        groups.into_iter().map(|(cells, weight)| Row { cells, weight }).collect();
-    rows.sort_by(|a, b| {
-        let by_weight =
-            (b.weight.period, b.weight.samples).cmp(&(a.weight.period, a.weight.samples));
-        by_weight.then_with(|| a.cells.cmp(&b.cells))
-    });
-    rows
-}
 
-/// Which rows to show.
-#[derive(Clone, Copy, Debug)]
-pub struct Limits {
-    /// Smallest share, in percent.
-    pub percent: f64,
-    /// Most rows.
-    pub rows: Option<usize>,
+    /// The colour of a share, as perf has it.
+    pub fn style(&self, percent: f64) -> Style {
+        match percent {
+            _ if !self.colours => Style::new(),
+            _ if percent >= 5.0 => AnsiColor::Red.on_default(),
+            _ if percent >= 0.5 => AnsiColor::Green.on_default(),
+            _ => Style::new(),
+        }
+    }
 }
 
 /// Writes the table of one event.
-pub fn write(
-    out: &mut impl Write,
-    name: &str,
-    event: &EventProfile,
-    rows: &[Row],
-    columns: &[SortKey],
-    limits: Limits,
-) -> io::Result<()> {
-    writeln!(out, "# Event: {name}")?;
-    writeln!(
-        out,
-        "# Samples: {}   Period: {}",
-        grouped(event.weight.samples),
-        grouped(event.weight.period)
-    )?;
+pub fn write(out: &mut impl Write, view: &View<'_>, layout: &Layout) -> io::Result<()> {
+    writeln!(out, "# Samples: {} of event '{}'", grouped(view.calls.shown.samples), view.name)?;
+    writeln!(out, "# Event count (approx.): {}", view.calls.shown.period)?;
     writeln!(out, "#")?;
-    let shown: Vec<_> = rows
+    let fields = &view.settings.fields;
+    let shown = view.shown();
+    let cells: Vec<Vec<String>> = shown
         .iter()
-        .filter(|row| share(row, event) >= limits.percent)
-        .take(limits.rows.unwrap_or(usize::MAX))
+        .map(|row| fields.iter().map(|&field| view.cell(field, row)).collect())
         .collect();
-    let titles: Vec<_> = columns.iter().map(|column| title(*column)).collect();
-    let widths: Vec<_> = titles
-        .iter()
-        .enumerate()
-        .map(|(at, title)| {
-            let cells = shown.iter().filter_map(|row| row.cells.get(at));
-            cells.map(|cell| cell.chars().count()).chain([title.len()]).max().unwrap_or(0)
-        })
-        .collect();
-    writeln!(out, "# Overhead   Samples  {}", line(&titles, &widths))?;
-    let dots: Vec<_> = widths.iter().map(|&width| ".".repeat(width)).collect();
-    writeln!(out, "# ........  ........  {}", line(&dots, &widths))?;
-    for row in &shown {
-        let cells = line(&row.cells, &widths);
-        writeln!(out, "  {:7.2}%  {:>8}  {cells}", share(row, event), row.weight.samples)?;
+    let titles: Vec<_> = fields.iter().map(|&field| heading(field, view).to_owned()).collect();
+    if let Some(separator) = &layout.separator {
+        writeln!(out, "# {}", titles.join(separator))?;
+        for row in &cells {
+            writeln!(out, "{}", separated(row, separator))?;
+        }
+        return Ok(());
     }
-    let hidden = rows.len() - shown.len();
+    let widths = widths(fields, &titles, &cells);
+    let dots: Vec<_> = widths.iter().map(|&width| ".".repeat(width)).collect();
+    writeln!(out, "{}", layout.cut(&line("# ", fields, &titles, &widths)))?;
+    writeln!(out, "{}", layout.cut(&line("# ", fields, &dots, &widths)))?;
+    writeln!(out, "#")?;
+    for (row, cells) in shown.iter().zip(&cells) {
+        let style = layout.style(view.share(row.total));
+        let text = line("  ", fields, cells, &widths);
+        let text = layout.cut(&text);
+        // The shares come first.
+        let shares = fields.iter().take_while(|field| is_share(**field)).count() * 10;
+        let (numbers, rest) = text.split_at_checked(shares).unwrap_or(("", text));
+        writeln!(out, "{style}{numbers}{style:#}{rest}")?;
+        if let Some(settings) = view.settings.graph {
+            graph::write(out, view, row, settings, layout)?;
+        }
+    }
+    let hidden = view.rows.rows.len() - shown.len();
     if hidden > 0 {
-        writeln!(out, "# ({hidden} more rows)")?;
+        writeln!(out, "# ({} more rows)", grouped(hidden as u64))?;
     }
     Ok(())
 }
 
-fn share(row: &Row, event: &EventProfile) -> f64 {
-    percent(row.weight.period, event.weight.period)
-}
-
-fn title(column: SortKey) -> &'static str {
-    match column {
-        SortKey::Comm => "Command",
-        SortKey::Dso => "DSO",
-        SortKey::Symbol => "Symbol",
-        SortKey::Buildid => "Build ID",
+fn heading(field: Field, view: &View<'_>) -> &'static str {
+    match field {
+        Field::Overhead if view.settings.children => "Self",
+        Field::Overhead => "Overhead",
+        Field::Children => "Children",
+        Field::Samples => "Samples",
+        Field::Period => "Period",
+        Field::Key(key) => title(key),
     }
 }
 
-fn line(cells: &[impl AsRef<str>], widths: &[usize]) -> String {
-    let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{:width$}", cell.as_ref()));
-    padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+fn is_share(field: Field) -> bool {
+    matches!(field, Field::Overhead | Field::Children)
+}
+
+/// The width of each column.
+pub fn widths(fields: &[Field], titles: &[String], cells: &[Vec<String>]) -> Vec<usize> {
+    let width = |(at, (field, title)): (usize, (&Field, &String))| {
+        let least = match field {
+            Field::Overhead | Field::Children => 8,
+            Field::Samples | Field::Period => 12,
+            Field::Key(_) => title.len(),
+        };
+        let cells = cells.iter().filter_map(|row| row.get(at));
+        cells.map(|cell| cell.chars().count()).chain([least]).max().unwrap_or(least)
+    };
+    fields.iter().zip(titles).enumerate().map(width).collect()
+}
+
+/// Cells side by side, numbers to the right.
+pub fn line(start: &str, fields: &[Field], cells: &[String], widths: &[usize]) -> String {
+    let mut line = start.to_owned();
+    for (at, ((field, cell), &width)) in fields.iter().zip(cells).zip(widths).enumerate() {
+        if at > 0 {
+            line.push_str("  ");
+        }
+        let fill = width.saturating_sub(cell.chars().count());
+        match field {
+            Field::Key(_) => {
+                line.push_str(cell);
+                line.extend(std::iter::repeat_n(' ', fill));
+            }
+            _ => {
+                line.extend(std::iter::repeat_n(' ', fill));
+                line.push_str(cell);
+            }
+        }
+    }
+    line.truncate(line.trim_end().len());
+    line
+}
+
+/// Cells apart by the separator, which no cell may then have, as in perf.
+pub fn separated(cells: &[String], separator: &str) -> String {
+    let clean = |cell: &String| {
+        if separator.is_empty() { cell.clone() } else { cell.replace(separator, ".") }
+    };
+    cells.iter().map(clean).collect::<Vec<_>>().join(separator)
 }
 
 /// A number with commas between its thousands.
@@ -138,60 +160,27 @@ pub fn grouped(number: u64) -> String {
     out
 }
 
-/// Writes what is known about the whole: how many frames were resolved, and why others not.
-pub fn footer(out: &mut impl Write, profile: &Profile, names: &Names) -> io::Result<()> {
-    let totals = &profile.totals;
-    writeln!(
-        out,
-        "# {} frames: {} in user mode, {} in the kernel",
-        grouped(totals.frames),
-        grouped(totals.frames - totals.kernel_frames),
-        grouped(totals.kernel_frames)
-    )?;
-    writeln!(
-        out,
-        "# File-backed user frames resolved by build ID: {} of {} ({:.2} %), {} build IDs",
-        grouped(totals.resolved),
-        grouped(totals.file_backed()),
-        totals.resolved_percent(),
-        totals.build_ids.len()
-    )?;
-    if !totals.unresolved.is_empty() {
-        let reasons: Vec<_> = totals
-            .unresolved
-            .iter()
-            .map(|(status, count)| format!("{} [{status}]", grouped(*count)))
-            .collect();
-        writeln!(out, "# Other user frames: {}", reasons.join(", "))?;
-    }
-    if totals.chains.deferred > 0 {
-        writeln!(
-            out,
-            "# Deferred callchains: {}, of which {} missing",
-            grouped(totals.chains.deferred),
-            grouped(totals.chains.missing)
-        )?;
-    }
-    writeln!(
-        out,
-        "# Map records: {} synthesized, {} of new mappings",
-        totals.synthesized_maps, totals.kernel_maps
-    )?;
-    for (id, why) in names.without_file.iter().take(8) {
-        writeln!(out, "# No symbols for {}: {why}", id.short())?;
-    }
-    if names.without_file.len() > 8 {
-        writeln!(out, "# (and for {} more)", names.without_file.len() - 8)?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
+    use super::*;
+
     #[test]
     fn thousands() {
         for (number, text) in [(0, "0"), (999, "999"), (1000, "1,000"), (1234567, "1,234,567")] {
-            assert_eq!(super::grouped(number), text);
+            assert_eq!(grouped(number), text);
         }
+    }
+
+    #[test]
+    fn lines_are_cut_between_characters() {
+        let layout = Layout { width: 3, ..Layout::default() };
+        assert_eq!(layout.cut("ab"), "ab");
+        assert_eq!(layout.cut("aäßc"), "aäß");
+        assert_eq!(Layout::default().cut("abcd"), "abcd");
+    }
+
+    #[test]
+    fn the_separator_is_in_no_cell() {
+        assert_eq!(separated(&["a,b".into(), "c".into()], ","), "a.b,c");
     }
 }
