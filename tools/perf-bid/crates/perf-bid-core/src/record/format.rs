@@ -281,6 +281,7 @@ impl Format {
     }
 
     /// Decodes a sample; `raw` is one.
+    #[inline]
     pub(crate) fn sample<'a>(&self, raw: &RawRecord<'a>) -> Result<Sample<'a>> {
         self.check_bits(raw.offset)?;
         let mut c = raw.cursor();

@@ -155,12 +155,17 @@ impl<'a> Joiner<'a> {
     }
 
     /// The same for a sample of the event with this index.
+    #[inline]
     pub(super) fn sample(&mut self, event: usize, sample: Sample<'a>) -> Option<Item<'a>> {
         if let Some(time) = sample.time {
             self.forget_ended(time);
         }
         let tid = sample.tid;
         let cookie = Cookie::of(&sample);
+        if cookie == Cookie::None && self.len() == 0 {
+            // Nothing waits: without another copy.
+            return Some(Item::Sample(Joined { event, sample, deferred: None, missing: false }));
+        }
         let mut joined = Joined { event, sample, deferred: None, missing: false };
         let mut waits = None;
         if cookie != Cookie::None {
