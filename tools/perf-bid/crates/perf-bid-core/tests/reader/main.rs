@@ -29,7 +29,7 @@ use proptest::prelude::*;
 
 macro_rules! fixtures {
     ($($name:literal),*) => {
-        [$(($name, include_bytes!(concat!("../data/", $name, ".data")) as &[u8])),*]
+        [$(($name, include_bytes!(concat!("../data/", $name, ".perf")) as &[u8])),*]
     };
 }
 
