@@ -7,7 +7,7 @@
 //! - [`abi`], [`attr`], [`record`]: the kernel's structures and records;
 //! - [`sys`], [`ring`], [`session`], [`event`], [`workload`]: opening events, reading their
 //!   ring buffers, and starting the command they watch;
-//! - [`data`], [`stream`]: perf.data files, read and written, and put in order;
+//! - [`data`], [`encode`], [`stream`]: perf.data files, read and written, and put in order;
 //! - [`elf`], [`store`], [`symbols`], [`functions`], [`plt`]: from a build ID to a file, from
 //!   there to a symbol.
 //!
@@ -21,6 +21,7 @@ pub mod data;
 pub mod demangle;
 mod dwarf;
 pub mod elf;
+pub mod encode;
 pub mod event;
 pub mod functions;
 pub mod jit;

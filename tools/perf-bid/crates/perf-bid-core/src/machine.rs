@@ -11,16 +11,30 @@
 //! an exec clears, a new mapping replaces what it overlaps. The end of a thread changes
 //! nothing, as others of its process may go on, and as samples are taken until the very end.
 //! `munmap()` leaves no record: what looks mapped may be gone, but nothing runs there then.
+//! Files of before Linux 3.16 do not tell an exec from another change of name; what the old
+//! program had mapped stays there until the new one covers it.
+//!
+//! One mapping does not replace what it overlaps. Some programs copy their text into anonymous
+//! memory at the same addresses, so that it lies in huge pages. What runs there is still what
+//! the file has at that place. So memory that covers whole huge pages (2 MiB, both ends
+//! aligned) within one mapping of a file is taken for such a copy. This is not claimed for
+//! anything else: memory of another form or across the edge of a file's mapping is what it looks
+//! like, generated code; so is all memory of a process with a `perf-PID.map`.
 
+mod files;
 mod maps;
+mod process;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
+use zerocopy::native_endian::U64;
 
-pub use self::maps::Mapping;
+use self::files::Files;
+use self::maps::Mapping;
 use self::maps::Maps;
+use self::process::Processes;
 use crate::abi::BuildId;
 use crate::abi::Entry;
 use crate::abi::Status;
@@ -44,6 +58,9 @@ use crate::stream::Joined;
 /// `pid` of the kernel's own map records.
 const KERNEL_PID: u32 = u32::MAX;
 
+/// Bit of [`Mmap::prot`].
+const PROT_EXEC: u32 = 4;
+
 /// Index of a thread's name in [`Machine::comm_name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct CommId(pub u32);
@@ -57,26 +74,36 @@ pub struct RawFrame {
     pub value: u64,
 }
 
+/// A symbol of the recorded kernel and its address there: how far the kernel was moved when
+/// it was booted follows from the same symbol's address in its image.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct KernelReference {
+    pub symbol: String,
+    pub address: u64,
+}
+
 /// The state of the recorded machine at one point in the recording.
 #[derive(Debug)]
 pub struct Machine {
     /// Files and what there is in place of them.
     pub dsos: Dsos,
-    /// Paths that the recording gives for build IDs.
-    pub hints: Vec<(BuildId, Arc<str>)>,
-    processes: FxHashMap<u32, Maps>,
+    /// Paths that the table gives for build IDs; those of records are in [`Machine::dsos`].
+    hints: Vec<(BuildId, Arc<str>)>,
+    files: Files,
+    processes: Processes,
     kernel_maps: Maps,
     kernel: DsoId,
+    kernel_reference: Option<KernelReference>,
     comms: Vec<Arc<str>>,
     comm_index: FxHashMap<Arc<str>, CommId>,
+    /// Names of threads. What has ended is kept: there are only so many IDs.
     comm_of: FxHashMap<u32, CommId>,
-    /// Build IDs from the table at the end of the file, by path.
-    table: FxHashMap<String, BuildId>,
     /// DSOs that build-ID entries name.
     by_build_id: FxHashMap<BuildId, DsoId>,
     has_jit: fn(u32) -> bool,
-    /// Whether `perf-PID.map` is there, by process.
-    jit: FxHashMap<u32, bool>,
+    /// What stands for the memory of a process, if there is a `perf-PID.map`.
+    memory: FxHashMap<u32, Option<DsoId>>,
 }
 
 impl Machine {
@@ -84,26 +111,29 @@ impl Machine {
     pub fn new(table: &[BuildIdRow]) -> Self {
         let mut dsos = Dsos::default();
         let kernel_id =
-            table.iter().find(|row| row.cpumode == misc::KERNEL && is_kernel(&row.path));
+            table.iter().find(|row| row.cpumode == misc::KERNEL && is_kernel(row.path.as_bytes()));
         let kernel = dsos.intern(Dso {
             kind: DsoKind::Kernel,
             path: "[kernel.kallsyms]".into(),
             build_id: kernel_id.map(|row| row.build_id),
         });
+        let mut files = Files::default();
         let named = table.iter().filter(|row| !row.path.is_empty());
+        named.clone().for_each(|row| files.add_row(row));
         let mut machine = Self {
             dsos,
-            hints: named.clone().map(|row| (row.build_id, row.path.as_str().into())).collect(),
-            processes: FxHashMap::default(),
+            hints: named.map(|row| (row.build_id, row.path.as_str().into())).collect(),
+            files,
+            processes: Processes::default(),
             kernel_maps: Maps::default(),
             kernel,
+            kernel_reference: None,
             comms: Vec::new(),
             comm_index: FxHashMap::default(),
             comm_of: FxHashMap::default(),
-            table: named.map(|row| (row.path.clone(), row.build_id)).collect(),
             by_build_id: FxHashMap::default(),
             has_jit: |pid| Path::new(&format!("/tmp/perf-{pid}.map")).exists(),
-            jit: FxHashMap::default(),
+            memory: FxHashMap::default(),
         };
         let idle = machine.intern_comm("swapper");
         machine.comm_of.insert(0, idle);
@@ -120,6 +150,18 @@ impl Machine {
         self.kernel
     }
 
+    /// What kernel addresses of the recording are relative to, if it says so.
+    pub fn kernel_reference(&self) -> Option<&KernelReference> {
+        self.kernel_reference.as_ref()
+    }
+
+    /// Paths that the recording gives for build IDs so far.
+    pub fn hints(&self) -> Vec<(BuildId, Arc<str>)> {
+        let named = self.dsos.iter().filter(|(_, dso)| !dso.path.is_empty());
+        let mapped = named.filter_map(|(_, dso)| Some((dso.build_id?, dso.path.clone())));
+        self.hints.iter().cloned().chain(mapped).collect()
+    }
+
     /// Takes a record other than a sample, in time order.
     pub fn record(&mut self, record: &Record<'_>) {
         match record {
@@ -127,68 +169,66 @@ impl Machine {
                 let name = self.intern_comm(&text(comm.comm));
                 self.comm_of.insert(comm.tid, name);
                 if comm.exec {
-                    self.processes.remove(&comm.pid);
+                    self.processes.exec(comm.pid);
                 }
             }
-            Record::Fork(task) => self.fork(task),
-            Record::Mmap(mmap) => self.mmap(mmap),
+            Record::Fork(task) => {
+                self.inherit_comm(task);
+                self.processes.fork(task);
+            }
+            Record::Exit(task) => self.processes.exit(task),
+            Record::Mmap(mmap) if mmap.pid == KERNEL_PID => self.kernel_mmap(mmap),
+            Record::Mmap(mmap) if is_code(mmap) => self.mmap(mmap),
             _ => {}
         }
     }
 
-    fn fork(&mut self, task: &Task) {
-        if let Some(&comm) = self.comm_of.get(&task.ptid) {
+    fn inherit_comm(&mut self, task: &Task) {
+        let Some(&comm) = self.comm_of.get(&task.ptid) else {
+            return;
+        };
+        if process::is_made_up(task) {
+            // It has a name of its own, which may have come first.
+            self.comm_of.entry(task.tid).or_insert(comm);
+        } else {
             self.comm_of.insert(task.tid, comm);
         }
-        if task.pid == task.ppid {
-            return;
-        }
-        // What perf made up for processes that were there before has no time, and may come
-        // after their maps.
-        if task.time == 0 && self.processes.contains_key(&task.pid) {
-            return;
-        }
-        match self.processes.get(&task.ppid).cloned() {
-            Some(maps) => self.processes.insert(task.pid, maps),
-            None => self.processes.remove(&task.pid),
-        };
     }
 
     fn mmap(&mut self, mmap: &Mmap<'_>) {
-        let path = text(mmap.path);
-        let in_record = match mmap.file {
-            FileKey::BuildId(id) => Some(id),
-            _ => None,
+        let by_record = matches!(mmap.file, FileKey::BuildId(_));
+        let vdso = mmap.path.starts_with(b"[vdso");
+        let dso = if files::is_memory(mmap.path) && !by_record && !vdso {
+            None
+        } else {
+            Some(self.files.dso(mmap.path, mmap.file, &mut self.dsos))
         };
-        if let Some(id) = in_record.filter(|_| !path.is_empty()) {
-            self.hints.push((id, path.as_ref().into()));
-        }
-        if mmap.pid == KERNEL_PID {
-            self.kernel_mmap(mmap, &path, in_record);
-            return;
-        }
-        if mmap.data {
-            return;
-        }
-        let build_id = in_record.or_else(|| self.table.get(path.as_ref()).copied());
-        let kind = match path.as_ref() {
-            "[vdso]" | "[vdso32]" => DsoKind::Vdso,
-            path if is_anonymous(path) => DsoKind::Anon { pid: mmap.pid },
-            _ => DsoKind::File,
-        };
-        let dso = self.dsos.intern(Dso { kind, path: path.as_ref().into(), build_id });
         let mapping = Mapping::new(mmap.addr, mmap.len, mmap.pgoff, dso);
-        self.processes.entry(mmap.pid).or_default().insert(mapping);
+        let maps = self.processes.maps_mut(mmap.pid, mmap.id.time.unwrap_or(0));
+        if !maps.is_copied_text(&mapping) || (self.has_jit)(mmap.pid) {
+            maps.insert(mapping);
+        }
     }
 
-    fn kernel_mmap(&mut self, mmap: &Mmap<'_>, path: &str, in_record: Option<BuildId>) {
-        let build_id = in_record.or_else(|| self.table.get(path).copied());
-        let dso = if is_kernel(path) {
+    fn kernel_mmap(&mut self, mmap: &Mmap<'_>) {
+        let image = is_kernel(mmap.path);
+        let dso = if image || mmap.path.starts_with(TRAMPOLINE) {
             self.kernel
         } else {
-            self.dsos.intern(Dso { kind: DsoKind::Module, path: path.into(), build_id })
+            let build_id = match mmap.file {
+                FileKey::BuildId(id) => Some(id),
+                _ => self.files.row(mmap.path),
+            };
+            let path = text(mmap.path).into();
+            self.dsos.intern(Dso { kind: DsoKind::Module, path, build_id })
         };
-        self.kernel_maps.insert(Mapping::new(mmap.addr, mmap.len, mmap.pgoff, dso));
+        if image && self.kernel_reference.is_none() {
+            self.kernel_reference = reference(mmap);
+        }
+        // Addresses of the kernel and of modules are looked up as they are. A trampoline is a
+        // second mapping of code that the image has elsewhere.
+        let pgoff = if mmap.path.starts_with(TRAMPOLINE) { mmap.pgoff } else { mmap.addr };
+        self.kernel_maps.insert(Mapping::new(mmap.addr, mmap.len, pgoff, Some(dso)));
     }
 
     /// The name of thread `tid` now.
@@ -230,26 +270,39 @@ impl Machine {
         out.clear();
         let sample = &joined.sample;
         let pid = sample.pid.unwrap_or(0);
+        let at = At { pid, time: sample.time.unwrap_or(0) };
         if let Some(entries) = sample.bid_callchain {
             self.entries(pid, entries, out);
+            self.entries(pid, joined.deferred.unwrap_or_default(), out);
         } else if let Some(chain) = sample.callchain {
-            self.addresses(pid, sample.cpumode, chain.iter().map(|address| address.get()), out);
+            self.addresses(at, sample.cpumode, chain, out);
+            if let Some(later) = joined.deferred_addresses {
+                self.addresses(at, misc::USER, later, out);
+            } else {
+                self.entries(pid, joined.deferred.unwrap_or_default(), out);
+            }
         } else if let Some(bid) = sample.bid {
             // Deferred: it is the first frame of what came later.
             self.entries(pid, std::slice::from_ref(bid), out);
-        } else if let Some(ip) = sample.ip {
-            self.addresses(pid, sample.cpumode, [ip].into_iter(), out);
-        }
-        if let Some(entries) = joined.deferred {
             let before = out.len();
-            self.entries(pid, entries, out);
-            if sample.bid_callchain.is_none() {
-                out.truncate(before.saturating_add(1));
-            }
+            self.entries(pid, joined.deferred.unwrap_or_default(), out);
+            out.truncate(before.max(1));
+        } else if let Some(ip) = sample.ip {
+            self.addresses(at, sample.cpumode, &[U64::new(ip)], out);
         }
         if joined.missing {
-            out.push(RawFrame { frame: Frame { place: Place::Missing, caller: false }, value: 0 });
+            self.missing(joined, at, out);
         }
+    }
+
+    /// Appends what is known of a callchain that was announced and never came.
+    fn missing(&mut self, joined: &Joined<'_>, at: At, out: &mut Vec<RawFrame>) {
+        let sample = &joined.sample;
+        let ip = sample.ip.filter(|_| sample.cpumode == misc::USER && sample.bid.is_none());
+        if let Some(ip) = ip.filter(|_| out.is_empty()) {
+            self.addresses(at, misc::USER, &[U64::new(ip)], out);
+        }
+        out.push(RawFrame { frame: Frame { place: Place::Missing, caller: false }, value: 0 });
     }
 
     /// Appends the frames of entries in build-ID form.
@@ -275,16 +328,13 @@ impl Machine {
     }
 
     /// Appends the frames of plain addresses with context markers between them.
-    fn addresses(
-        &mut self,
-        pid: u32,
-        cpumode: u16,
-        chain: impl Iterator<Item = u64>,
-        out: &mut Vec<RawFrame>,
-    ) {
+    fn addresses(&mut self, at: At, cpumode: u16, chain: &[U64], out: &mut Vec<RawFrame>) {
+        let mut maps = self.processes.maps(at.pid, at.time);
+        let (kernel_maps, kernel) = (&mut self.kernel_maps, self.kernel);
+        let mut memory = None;
         let mut mode = cpumode;
         let mut first = true;
-        for value in chain {
+        for value in chain.iter().map(|value| value.get()) {
             if context::is_marker(value) {
                 if value == context::USER_DEFERRED {
                     // What follows is its cookie.
@@ -295,8 +345,15 @@ impl Machine {
                 continue;
             }
             let place = match mode {
-                misc::USER => self.user_place(pid, value),
-                misc::KERNEL => self.kernel_place(value),
+                misc::USER => user_place(maps.as_deref_mut(), value).unwrap_or_else(|| {
+                    memory_place(
+                        *memory.get_or_insert_with(|| {
+                            memory_of(&mut self.memory, &mut self.dsos, self.has_jit, at.pid)
+                        }),
+                        value,
+                    )
+                }),
+                misc::KERNEL => kernel_place(kernel_maps, kernel, value),
                 _ => Place::Unresolved(Status::Kernel),
             };
             let frame = Frame { place, caller: !std::mem::replace(&mut first, false) };
@@ -304,7 +361,7 @@ impl Machine {
         }
     }
 
-    /// The frames of a `CALLCHAIN_DEFERRED` record by itself.
+    /// The frames of a `CALLCHAIN_DEFERRED` record by itself, taken in process `pid`.
     pub fn deferred_frames(
         &mut self,
         pid: u32,
@@ -315,7 +372,7 @@ impl Machine {
         match frames {
             DeferredFrames::Entries(entries) => self.entries(pid, entries, out),
             DeferredFrames::Addresses(chain) => {
-                self.addresses(pid, misc::USER, chain.iter().map(|address| address.get()), out);
+                self.addresses(At { pid, time: 0 }, misc::USER, chain, out);
             }
         }
     }
@@ -329,31 +386,58 @@ impl Machine {
 
     /// Where `address` of process `pid` is.
     pub fn user_place(&mut self, pid: u32, address: u64) -> Place {
-        let Some(mapping) = self.processes.get_mut(&pid).and_then(|maps| maps.find(address)) else {
-            return self.anon_place(pid, address);
-        };
-        let (dso, offset) = (mapping.dso, mapping.offset_of(address));
-        match self.dsos.get(dso).map(|dso| dso.kind) {
-            Some(DsoKind::Anon { .. }) | None => self.anon_place(pid, address),
-            Some(_) => Place::File { dso, offset },
-        }
+        user_place(self.processes.maps(pid, 0), address)
+            .unwrap_or_else(|| self.anon_place(pid, address))
     }
 
     fn anon_place(&mut self, pid: u32, address: u64) -> Place {
-        let has_jit = self.has_jit;
-        if !*self.jit.entry(pid).or_insert_with(|| has_jit(pid)) {
-            return Place::Unresolved(Status::Anon);
-        }
-        let kind = DsoKind::Anon { pid };
-        let dso = self.dsos.intern(Dso { kind, path: "//anon".into(), build_id: None });
-        Place::Memory { dso, address }
+        let memory = memory_of(&mut self.memory, &mut self.dsos, self.has_jit, pid);
+        memory_place(memory, address)
     }
 
     /// Where `address` of the kernel is.
     pub fn kernel_place(&mut self, address: u64) -> Place {
-        let dso = self.kernel_maps.find(address).map_or(self.kernel, |mapping| mapping.dso);
-        Place::Memory { dso, address }
+        kernel_place(&mut self.kernel_maps, self.kernel, address)
     }
+}
+
+/// In which address space, and when.
+#[derive(Clone, Copy, Debug)]
+struct At {
+    pid: u32,
+    time: u64,
+}
+
+/// Where a user address is, if that is in a file.
+fn user_place(maps: Option<&mut Maps>, address: u64) -> Option<Place> {
+    let mapping = maps?.find(address)?;
+    Some(Place::File { dso: mapping.dso?, offset: mapping.offset_of(address) })
+}
+
+/// What stands for the memory of process `pid`, if there are symbols for it.
+fn memory_of(
+    memory: &mut FxHashMap<u32, Option<DsoId>>,
+    dsos: &mut Dsos,
+    has_jit: fn(u32) -> bool,
+    pid: u32,
+) -> Option<DsoId> {
+    let kind = DsoKind::Anon { pid };
+    *memory.entry(pid).or_insert_with(|| {
+        has_jit(pid).then(|| dsos.intern(Dso { kind, path: "//anon".into(), build_id: None }))
+    })
+}
+
+fn memory_place(memory: Option<DsoId>, address: u64) -> Place {
+    match memory {
+        Some(dso) => Place::Memory { dso, address },
+        None => Place::Unresolved(Status::Anon),
+    }
+}
+
+fn kernel_place(maps: &mut Maps, kernel: DsoId, address: u64) -> Place {
+    let mapping = maps.find(address);
+    let address = mapping.map_or(address, |mapping| mapping.offset_of(address));
+    Place::Memory { dso: mapping.and_then(|mapping| mapping.dso).unwrap_or(kernel), address }
 }
 
 /// The processor mode that a marker of a callchain announces.
@@ -367,19 +451,28 @@ fn mode_of(marker: u64) -> u16 {
     }
 }
 
+/// Start of the name of what the kernel enters through, where that is mapped twice.
+const TRAMPOLINE: &[u8] = b"__entry_SYSCALL_64_trampoline";
+
 /// Whether a map record's or a table row's name stands for the kernel image.
-fn is_kernel(path: &str) -> bool {
-    path.is_empty()
-        || path.starts_with("[kernel.kallsyms]")
-        || path.starts_with("[kernel.vmlinux]")
-        || path.rsplit('/').next().is_some_and(|name| name.starts_with("vmlinux"))
+fn is_kernel(name: &[u8]) -> bool {
+    let file = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
+    name.is_empty()
+        || name.starts_with(b"[kernel.kallsyms]")
+        || name.starts_with(b"[kernel.vmlinux]")
+        || file.starts_with(b"vmlinux")
 }
 
-/// Whether the name of a mapping says that there is no file behind it.
-fn is_anonymous(path: &str) -> bool {
-    path.starts_with('[')
-        || path.is_empty()
-        || ["//anon", "/dev/zero", "/anon_hugepage", "/SYSV", "/memfd:", "//toolong"]
-            .iter()
-            .any(|name| path.starts_with(name))
+/// The symbol that the kernel's map record is named after.
+fn reference(mmap: &Mmap<'_>) -> Option<KernelReference> {
+    let symbol = mmap.path.rsplit(|&byte| byte == b']').next()?;
+    let named = mmap.path.contains(&b']') && !symbol.is_empty() && mmap.pgoff != 0;
+    named.then(|| KernelReference { symbol: text(symbol).into_owned(), address: mmap.pgoff })
+}
+
+/// Whether a mapping can be run. Records without flags (MMAP) are of mappings that can, unless
+/// they are marked.
+fn is_code(mmap: &Mmap<'_>) -> bool {
+    let with_flags = mmap.file != FileKey::None;
+    !mmap.data && (!with_flags || mmap.prot & PROT_EXEC != 0)
 }

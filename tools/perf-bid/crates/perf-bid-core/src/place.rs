@@ -28,6 +28,12 @@ pub enum DsoKind {
     Kernel,
     /// A kernel module: places in it are addresses.
     Module,
+    /// Code that came into the kernel without a file, such as a BPF program. It is one
+    /// function, whose name is the path: places in it are addresses.
+    Ksymbol {
+        /// Where it begins.
+        start: u64,
+    },
     /// Memory of one process without a file: places in it are addresses.
     Anon {
         /// The process.
@@ -66,6 +72,17 @@ impl Dsos {
         id
     }
 
+    /// Takes back what was said about the build ID of a DSO.
+    pub(crate) fn forget_build_id(&mut self, id: DsoId) {
+        let Some(dso) = self.all.get_mut(id.0 as usize) else {
+            return;
+        };
+        self.index.remove(dso);
+        dso.build_id = None;
+        // There may be one like that already; the older stands for both.
+        self.index.entry(dso.clone()).or_insert(id);
+    }
+
     /// The DSO with index `id` of this table.
     pub fn get(&self, id: DsoId) -> Option<&Dso> {
         self.all.get(id.0 as usize)
@@ -98,7 +115,7 @@ pub enum Place {
         offset: u64,
     },
     /// At an address that means something together with the DSO ([`DsoKind::Kernel`],
-    /// [`DsoKind::Module`], [`DsoKind::Anon`]).
+    /// [`DsoKind::Module`], [`DsoKind::Ksymbol`], [`DsoKind::Anon`]).
     Memory {
         /// Whose address.
         dso: DsoId,

@@ -12,8 +12,11 @@ use crate::abi::Status;
 use crate::cursor::Malformed;
 use crate::data::PerfData;
 use crate::machine::CommId;
+use crate::machine::KernelReference;
 use crate::machine::Machine;
 use crate::machine::RawFrame;
+use crate::place::DsoId;
+use crate::place::DsoKind;
 use crate::place::Dsos;
 use crate::place::Frame;
 use crate::place::Place;
@@ -174,8 +177,10 @@ pub struct Totals {
     pub samples: u64,
     /// Frames, of callchains or of single instruction pointers.
     pub frames: u64,
-    /// Of them, frames in the kernel.
+    /// Of them, frames in the kernel: in its image, in modules, in BPF programs.
     pub kernel_frames: u64,
+    /// Frames in generated code that has names of its own (`perf-PID.map`).
+    pub jit_frames: u64,
     /// User frames in a file, by build ID or by mapping.
     pub resolved: u64,
     /// User frames that are not, by reason.
@@ -195,7 +200,7 @@ pub struct Totals {
 impl Totals {
     /// User frames that lie in a file, as far as is known.
     pub fn file_backed(&self) -> u64 {
-        let elsewhere = [Status::Anon, Status::NoMm];
+        let elsewhere = [Status::Anon, Status::NoMm, Status::Kernel];
         let in_files = self.unresolved.iter().filter(|(status, _)| !elsewhere.contains(status));
         self.resolved + in_files.map(|(_, count)| count).sum::<u64>()
     }
@@ -211,6 +216,15 @@ pub fn percent(part: u64, whole: u64) -> f64 {
     if whole == 0 { 100.0 } else { 100.0 * part as f64 / whole as f64 }
 }
 
+/// How often a DSO was hit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Hits {
+    /// Samples whose innermost frame is in it.
+    pub samples: u64,
+    /// Frames in it.
+    pub frames: u64,
+}
+
 /// A recording, added up.
 #[derive(Debug)]
 pub struct Profile {
@@ -218,16 +232,27 @@ pub struct Profile {
     pub events: Vec<EventProfile>,
     /// What the frames are in.
     pub dsos: Dsos,
+    /// How often each was hit, by [`DsoId`]; those past the end were not.
+    pub hits: Vec<Hits>,
     /// The distinct frames and callchains.
     pub stacks: Stacks,
     /// Names of threads, by [`CommId`].
     pub comms: Vec<Arc<str>>,
     /// Paths that the recording gives for build IDs.
     pub hints: Vec<(BuildId, Arc<str>)>,
+    /// What kernel addresses are relative to, if the recording says so.
+    pub kernel_reference: Option<KernelReference>,
     /// Counts.
     pub totals: Totals,
     /// Where the file stopped making sense; the sums are of what came before.
     pub damage: Option<Malformed>,
+}
+
+impl Profile {
+    /// How often a DSO was hit.
+    pub fn hits(&self, dso: DsoId) -> Hits {
+        self.hits.get(dso.0 as usize).copied().unwrap_or_default()
+    }
 }
 
 /// Reads a file to its end. `progress` is called now and then with the number of bytes read.
@@ -254,11 +279,69 @@ pub fn read<B: Deref<Target = [u8]>>(
     builder.finish()
 }
 
+fn hits_of(hits: &mut Vec<Hits>, dso: DsoId) -> &mut Hits {
+    let index = dso.0 as usize;
+    if index >= hits.len() {
+        hits.resize(index + 1, Hits::default());
+    }
+    // The index is below the length now.
+    #[allow(clippy::indexing_slicing)]
+    &mut hits[index]
+}
+
+/// Number of threads whose last callchain is at hand.
+const RECENT: usize = 64;
+
+/// The last callchains of some threads. The next one mostly has the outer part in common.
+#[derive(Debug)]
+struct Recent {
+    /// By the low bits of the thread's ID. Each is a frame and the callchain up to it, outermost
+    /// first; whose callchain it was does not matter.
+    slots: [Vec<(Frame, StackId)>; RECENT],
+}
+
+/// A callchain that is entered from its outer end on, along an older one.
+struct Walk<'a> {
+    chain: &'a mut Vec<(Frame, StackId)>,
+    depth: usize,
+    stack: StackId,
+}
+
+impl Recent {
+    fn walk(&mut self, tid: u32) -> Walk<'_> {
+        // In range by the remainder.
+        #[allow(clippy::indexing_slicing)]
+        let chain = &mut self.slots[tid as usize % RECENT];
+        Walk { chain, depth: 0, stack: StackId::EMPTY }
+    }
+}
+
+impl Walk<'_> {
+    fn enter(&mut self, frame: Frame, stacks: &mut Stacks) {
+        match self.chain.get(self.depth) {
+            Some(&(same, stack)) if same == frame => self.stack = stack,
+            _ => {
+                let id = stacks.frame(frame);
+                self.stack = stacks.push(self.stack, id);
+                self.chain.truncate(self.depth);
+                self.chain.push((frame, self.stack));
+            }
+        }
+        self.depth += 1;
+    }
+
+    fn finish(self) -> StackId {
+        self.stack
+    }
+}
+
 struct Builder {
     machine: Machine,
     options: Options,
     events: Vec<EventProfile>,
     stacks: Stacks,
+    recent: Recent,
+    hits: Vec<Hits>,
     totals: Totals,
     damage: Option<Malformed>,
     /// IDs of events.
@@ -274,6 +357,8 @@ impl Builder {
             options,
             events: data.events().iter().map(|event| named(&event.name)).collect(),
             stacks: Stacks::default(),
+            recent: Recent { slots: [const { Vec::new() }; RECENT] },
+            hits: Vec::new(),
             totals: Totals::default(),
             damage: None,
             ids: data.events().iter().flat_map(|event| &event.ids).map(|&id| (id, ())).collect(),
@@ -281,16 +366,37 @@ impl Builder {
         }
     }
 
-    fn finish(self) -> Profile {
+    fn finish(mut self) -> Profile {
+        self.sum_up();
         Profile {
             events: self.events,
             comms: self.machine.comm_names().to_vec(),
-            hints: self.machine.hints,
+            hints: self.machine.hints(),
+            kernel_reference: self.machine.kernel_reference().cloned(),
             dsos: self.machine.dsos,
+            hits: self.hits,
             stacks: self.stacks,
             totals: self.totals,
             damage: self.damage,
         }
+    }
+
+    /// Adds the hits up by kind of DSO.
+    fn sum_up(&mut self) {
+        let totals = &mut self.totals;
+        for ((_, dso), hits) in self.machine.dsos.iter().zip(&self.hits) {
+            let sum = match dso.kind {
+                DsoKind::File | DsoKind::Vdso => &mut totals.resolved,
+                DsoKind::Anon { .. } => &mut totals.jit_frames,
+                DsoKind::Kernel | DsoKind::Module | DsoKind::Ksymbol { .. } => {
+                    &mut totals.kernel_frames
+                }
+            };
+            *sum += hits.frames;
+        }
+        let unresolved = totals.unresolved.values().sum::<u64>();
+        let placed = totals.resolved + totals.jit_frames + totals.kernel_frames;
+        totals.frames = placed + unresolved;
     }
 
     fn sample(&mut self, joined: &Joined<'_>) {
@@ -305,7 +411,7 @@ impl Builder {
             comm,
             pid: with(self.options.pid, sample.pid.unwrap_or(0)),
             tid: with(self.options.tid, tid),
-            stack: self.stack(),
+            stack: self.stack(tid),
         };
         let Some(event) = self.events.get_mut(joined.event) else {
             return;
@@ -317,14 +423,18 @@ impl Builder {
     fn count(&mut self, time: Option<u64>) {
         let totals = &mut self.totals;
         totals.samples += 1;
+        let mut leaf = 1;
         for raw in &self.frames {
             match raw.frame.place {
-                Place::File { .. } => totals.resolved += 1,
+                Place::File { dso, .. } | Place::Memory { dso, .. } => {
+                    let hits = hits_of(&mut self.hits, dso);
+                    hits.frames += 1;
+                    hits.samples += leaf;
+                }
                 Place::Unresolved(status) => *totals.unresolved.entry(status).or_default() += 1,
-                Place::Memory { .. } => totals.kernel_frames += 1,
-                Place::Missing => continue,
+                Place::Missing => {}
             }
-            totals.frames += 1;
+            leaf = 0;
         }
         if let Some(time) = time {
             let (first, last) = totals.times.unwrap_or((time, time));
@@ -332,8 +442,8 @@ impl Builder {
         }
     }
 
-    /// The callchain of the frames at hand.
-    fn stack(&mut self) -> StackId {
+    /// The callchain of the frames at hand, which are those of thread `tid`.
+    fn stack(&mut self, tid: u32) -> StackId {
         let anon = Place::Unresolved(Status::Anon);
         let frames = &self.frames;
         let frames = if self.options.stacks { frames } else { frames.get(..1).unwrap_or_default() };
@@ -341,7 +451,7 @@ impl Builder {
         // end are what a walk along missing frame pointers came upon.
         let outer = frames.iter().rev().take_while(|raw| raw.frame.place == anon).count();
         let real = frames.len().saturating_sub(outer).max(1);
-        let mut stack = StackId::EMPTY;
+        let mut walk = self.recent.walk(tid);
         let mut last = None;
         for raw in frames.get(..real).unwrap_or(frames).iter().rev() {
             // Runs of unresolved frames tell no more than one of them.
@@ -349,10 +459,9 @@ impl Builder {
                 continue;
             }
             last = Some(raw.frame.place);
-            let frame = self.stacks.frame(raw.frame);
-            stack = self.stacks.push(stack, frame);
+            walk.enter(raw.frame, &mut self.stacks);
         }
-        stack
+        walk.finish()
     }
 
     fn other(&mut self, record: &Record<'_>) {

@@ -1,14 +1,168 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `perf-bid inject`
+//! `perf-bid inject`: ordinary recordings become build-ID profiles, and build-ID profiles
+//! ordinary recordings. Records are read in time order and written as they come; what is held
+//! in memory is the state of the recorded machine, not its samples.
 
+mod addresses;
+mod layout;
+mod places;
+mod resolver;
+mod sink;
+
+use std::io;
+use std::io::IsTerminal;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use anyhow::Context;
 use anyhow::Result;
 use anyhow::bail;
+use indicatif::ProgressBar;
+use indicatif::ProgressStyle;
+use perf_bid_core::abi::Status;
+use perf_bid_core::abi::record_type;
+use perf_bid_core::cursor::Malformed;
+use perf_bid_core::data::PerfData;
+use rustc_hash::FxHashMap;
 
+use self::sink::Sink;
 use crate::cli;
 
+/// Files below this size are read before a progress bar could be seen, in bytes.
+const PROGRESS_FROM: u64 = 32 << 20;
+
+/// `pid` of the kernel's own map records.
+const KERNEL_PID: u32 = u32::MAX;
+
+/// HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_BUILD_ID and HEADER_FEATURE describe a file that was
+/// written to a pipe; the new one has a header for that.
+const HEADER_RECORDS: [u32; 4] = [64, 65, record_type::HEADER_BUILD_ID, 80];
+
+/// `HEADER_AUXTRACE`
+const AUXTRACE: u8 = 18;
+
 /// Runs `perf-bid inject`.
-pub fn run(_args: &cli::Inject) -> Result<ExitCode> {
-    bail!("inject: not there yet");
+pub fn run(args: &cli::Inject) -> Result<ExitCode> {
+    let shown = args.input.display();
+    if args.output.as_os_str() == "-" {
+        bail!("-o -: standard output is not supported, name a file");
+    }
+    let data = PerfData::open(&args.input).with_context(|| shown.to_string())?;
+    if data.features().other.iter().any(|(bit, _)| *bit == AUXTRACE) {
+        bail!("{shown}: it holds a hardware trace; make samples of it first: perf inject --itrace");
+    }
+    let progress = Progress::new(data.data_len());
+    let written = if args.sample_buildids {
+        let recorded = args.input.metadata().and_then(|meta| meta.modified()).ok();
+        places::convert(args, &data, recorded, &progress)?
+    } else {
+        addresses::convert(args, &data, &progress)?
+    };
+    progress.finish();
+    for error in data.feature_errors() {
+        eprintln!("perf-bid: {shown}: unreadable feature, left out: {error}");
+    }
+    if !args.quiet {
+        written.summary.print(args, written.len);
+    }
+    if let Some(damage) = &written.damage {
+        eprintln!("perf-bid: {shown}: {damage}; {} has what came before it", args.output.display());
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A file that is complete, as far as its input was.
+struct Written {
+    summary: Summary,
+    /// In bytes.
+    len: u64,
+    damage: Option<Malformed>,
+}
+
+/// What was converted.
+#[derive(Debug, Default)]
+struct Summary {
+    samples: u64,
+    /// User frames, in callchains, deferred ones and instruction pointers, by what they became.
+    user: FxHashMap<Status, u64>,
+    /// Frames that stay as they are: the kernel's.
+    kernel: u64,
+    /// Outermost frames that did not fit into their record.
+    clamped: u64,
+    /// Samples that did not fit into a record at all.
+    too_long: u64,
+    /// Samples whose deferred callchain is not in the file.
+    missing: u64,
+    /// Map records made up.
+    maps: u64,
+    /// Names of sample fields that were left out.
+    left_out: Vec<&'static str>,
+}
+
+impl Summary {
+    fn count(&mut self, status: Status) {
+        *self.user.entry(status).or_default() += 1;
+    }
+
+    fn print(&self, args: &cli::Inject, len: u64) {
+        let total: u64 = self.user.values().sum();
+        let resolved = self.user.get(&Status::Resolved).copied().unwrap_or(0);
+        let percent = perf_bid_core::profile::percent(resolved, total);
+        let mut rest: Vec<_> =
+            self.user.iter().filter(|(status, _)| **status != Status::Resolved).collect();
+        rest.sort();
+        let rest: String = rest.iter().map(|(status, n)| format!(", {n} {status}")).collect();
+        eprintln!(
+            "{}: {:.1} MB, {} samples, {total} user frames, {percent:.2} % of them by build ID{rest}, \
+             {} kernel frames",
+            args.output.display(),
+            len as f64 / 1e6,
+            self.samples,
+            self.kernel,
+        );
+        let notes = [
+            (self.maps, "map records made up"),
+            (self.clamped, "outermost frames left out, as a record holds no more"),
+            (self.too_long, "samples left out, as a record cannot hold them"),
+            (self.missing, "samples without their deferred callchain, which is not in the file"),
+        ];
+        for (count, what) in notes.iter().filter(|(count, _)| *count > 0) {
+            eprintln!("{count} {what}");
+        }
+        if !self.left_out.is_empty() {
+            let fields = self.left_out.join(", ");
+            eprintln!("left out of the samples: {fields} (--keep-addresses keeps them)");
+        }
+    }
+}
+
+/// A bar, on a terminal.
+struct Progress(Option<ProgressBar>);
+
+impl Progress {
+    fn new(len: u64) -> Self {
+        if len < PROGRESS_FROM || !io::stderr().is_terminal() {
+            return Self(None);
+        }
+        let bar = ProgressBar::new(len);
+        let style = "converting {bar:40} {bytes}/{total_bytes}";
+        if let Ok(style) = ProgressStyle::with_template(style) {
+            bar.set_style(style);
+        }
+        bar.enable_steady_tick(Duration::from_millis(100));
+        Self(Some(bar))
+    }
+
+    fn set(&self, bytes: u64) {
+        if let Some(bar) = &self.0 {
+            bar.set_position(bytes);
+        }
+    }
+
+    fn finish(&self) {
+        if let Some(bar) = &self.0 {
+            bar.finish_and_clear();
+        }
+    }
 }

@@ -9,7 +9,7 @@
 //! No map record is ever written by this program. The kernel's own MMAP2 records of *new*
 //! mappings are kept, as hints to where files are.
 
-mod output;
+pub mod output;
 mod scan;
 
 use std::io::Read;

@@ -1,14 +1,201 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `perf-bid script`
+//! `perf-bid script`: the samples of a recording one by one, in time order, as `perf script`
+//! prints them or as JSON.
+//!
+//! A recording has few distinct frames and very many samples. What is printed of a frame is
+//! made once and copied from then on ([`frames`]); a second thread writes ([`output`]).
 
+mod fields;
+mod filter;
+mod frames;
+mod json;
+mod order;
+mod output;
+mod put;
+mod records;
+mod text;
+
+use std::io::IsTerminal;
+use std::io::stdout;
+use std::ops::Deref;
 use std::process::ExitCode;
 
+use anyhow::Context;
 use anyhow::Result;
-use anyhow::bail;
+use perf_bid_core::abi::sample;
+use perf_bid_core::cursor::Malformed;
+use perf_bid_core::data::PerfData;
+use perf_bid_core::machine::Machine;
+use perf_bid_core::machine::RawFrame;
+use perf_bid_core::record::Record;
+use perf_bid_core::record::Sample;
+use perf_bid_core::record::SampleId;
+use perf_bid_core::stream::Item;
+use perf_bid_core::stream::Joined;
 
+use self::fields::Fields;
+use self::filter::Filter;
+use self::frames::Choice;
+use self::frames::Frames;
+use self::order::Ordered;
+use self::output::Closed;
+use self::output::Output;
+use self::text::Text;
 use crate::cli;
+use crate::open;
+use crate::open::Namer;
+
+const STDOUT: &str = "cannot write to standard output";
+
+/// What a line begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct Head<'a> {
+    comm: &'a str,
+    /// Name of the event; none before records that are not samples.
+    event: Option<&'a str>,
+    sample: &'a Sample<'a>,
+}
 
 /// Runs `perf-bid script`.
-pub fn run(_args: &cli::Script) -> Result<ExitCode> {
-    bail!("script: not there yet");
+pub fn run(args: &cli::Script) -> Result<ExitCode> {
+    let shown = args.input.display();
+    let data = open::data(&args.input)?;
+    let fields = args.fields.as_deref().map_or(Ok(Fields::default()), Fields::parse)?;
+    for event in data.events() {
+        fields.check(event).with_context(|| shown.to_string())?;
+    }
+    let machine = Machine::new(&data.features().build_ids);
+    let mut printer = Printer::new(args, &data, machine, fields)?;
+    let damage = output::write(stdout(), |out| printer.print(&data, out)).context(STDOUT)?;
+    for error in data.feature_errors() {
+        eprintln!("perf-bid: {shown}: {error}");
+    }
+    if let Some(why) = printer.frames.kernel_refusal() {
+        eprintln!("perf-bid: no kernel symbols: {why}");
+    }
+    if let Some(damage) = damage {
+        eprintln!("perf-bid: {shown}: {damage}; what came before it is shown");
+        return Ok(ExitCode::FAILURE);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+struct Printer<'a> {
+    args: &'a cli::Script,
+    text: Text,
+    filter: Filter,
+    machine: Machine,
+    frames: Frames,
+    /// Names of the events, and whether their samples have callchains.
+    events: Vec<(&'a str, bool)>,
+    raw: Vec<RawFrame>,
+}
+
+impl<'a> Printer<'a> {
+    fn new(
+        args: &'a cli::Script,
+        data: &'a PerfData,
+        machine: Machine,
+        fields: Fields,
+    ) -> Result<Self> {
+        let namer = Namer::new(data, &machine.hints, &args.naming)?;
+        let choice = Choice { dsos: args.dsos.clone(), symbols: args.symbols.clone() };
+        let build_ids = data.events().iter().any(|event| event.attr.wants_build_ids());
+        let chains = sample::CALLCHAIN | sample::CALLCHAIN_BUILD_ID_OFFSET;
+        let events: Vec<_> = data
+            .events()
+            .iter()
+            .map(|event| {
+                let chain = event.attr.sample_type & chains != 0 && !args.hide_call_graph;
+                (if event.name.is_empty() { "unnamed" } else { &event.name }, chain)
+            })
+            .collect();
+        let event_width = events.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        Ok(Self {
+            args,
+            text: Text { fields, ns: args.ns, event_width },
+            filter: Filter::new(args)?,
+            machine,
+            frames: Frames::new(namer, choice, build_ids),
+            events,
+            raw: Vec::new(),
+        })
+    }
+
+    /// Prints everything; returns where the file stopped making sense, if it did.
+    fn print<B: Deref<Target = [u8]>>(
+        &mut self,
+        data: &PerfData<B>,
+        out: &mut Output,
+    ) -> Result<Option<Malformed>, Closed> {
+        // Lines on a terminal are progress enough.
+        let bar = open::progress(data.data_len(), "printing").filter(|_| !stdout().is_terminal());
+        let mut damage = None;
+        let mut items = Ordered::new(data);
+        while let Some(item) = items.next() {
+            match item {
+                Ok(Item::Sample(joined)) => self.sample(&mut out.buffer, &joined),
+                Ok(Item::Other(record)) => self.other(&mut out.buffer, &record),
+                Err(error) => damage = Some(error),
+            }
+            if out.flush_if_full()?
+                && let Some(bar) = &bar
+            {
+                bar.set_position(items.position());
+            }
+        }
+        if let Some(bar) = bar {
+            bar.finish_and_clear();
+        }
+        Ok(damage)
+    }
+
+    fn sample(&mut self, out: &mut Vec<u8>, joined: &Joined<'_>) {
+        let sample = &joined.sample;
+        let comm = self.machine.comm(sample.tid.unwrap_or(0));
+        let Some(&(event, chain)) = self.events.get(joined.event) else {
+            return;
+        };
+        self.machine.frames(joined, &mut self.raw);
+        let head = Head { comm: self.machine.comm_name(comm), event: Some(event), sample };
+        if !self.filter.takes(&head) {
+            return;
+        }
+        let most = if chain { self.args.max_stack.unwrap_or(usize::MAX) } else { 1 };
+        self.raw.truncate(most);
+        let dsos = &self.machine.dsos;
+        let leaf = self.raw.first().map(|raw| raw.frame);
+        if !leaf.is_none_or(|leaf| self.frames.is_chosen(dsos, leaf)) {
+            return;
+        }
+        if self.args.json {
+            json::sample(out, &head, &self.raw, dsos, &mut self.frames);
+        } else {
+            self.text.sample(out, &head, &self.raw, (dsos, &mut self.frames), chain);
+        }
+    }
+
+    fn other(&mut self, out: &mut Vec<u8>, record: &Record<'_>) {
+        self.machine.record(record);
+        let Some(id) = records::shown(self.args, record) else {
+            return;
+        };
+        let SampleId { pid, tid, time, cpu, .. } = id;
+        let sample = Sample { pid, tid, time, cpu, ..Sample::default() };
+        let comm = self.machine.comm(tid.unwrap_or(0));
+        let head = Head { comm: self.machine.comm_name(comm), event: None, sample: &sample };
+        if !self.filter.takes(&head) {
+            return;
+        }
+        if self.args.json {
+            out.push(b'{');
+            json::task(out, &head);
+            let members = serde_json::Value::Object(records::members(record)).to_string();
+            out.extend_from_slice(members.get(1..).unwrap_or("}").as_bytes());
+        } else {
+            self.text.head(out, &head, 0);
+            out.extend_from_slice(records::line(record).as_bytes());
+        }
+        out.push(b'\n');
+    }
 }

@@ -71,8 +71,26 @@ impl<W: Write + Seek> Writer<W> {
     }
 
     /// Writes the features and the final header; returns the sink and the file's size.
-    pub fn finish(mut self, features: &Features) -> io::Result<(W, u64)> {
-        let sections = features.sections(&self.attrs);
+    pub fn finish(self, features: &Features) -> io::Result<(W, u64)> {
+        self.finish_with(features, &[])
+    }
+
+    /// The same, with feature sections of another file, by their numbers. What `features` has
+    /// goes before them.
+    pub fn finish_with(
+        mut self,
+        features: &Features,
+        others: &[(u8, &[u8])],
+    ) -> io::Result<(W, u64)> {
+        let own = features.sections(&self.attrs);
+        let mut sections: Vec<_> =
+            own.iter().map(|(feature, bytes)| (*feature as u8, bytes.as_slice())).collect();
+        for (bit, bytes) in others {
+            if sections.iter().all(|(own, _)| own != bit) {
+                sections.push((*bit, bytes));
+            }
+        }
+        sections.sort_by_key(|(bit, _)| *bit);
         let table_at = self.data_at + self.data_len;
         let mut at = table_at + 16 * sections.len() as u64;
         for (_, bytes) in &sections {
@@ -82,7 +100,7 @@ impl<W: Write + Seek> Writer<W> {
         }
         sections.iter().try_for_each(|(_, bytes)| self.out.write_all(bytes))?;
         self.out.seek(SeekFrom::Start(0))?;
-        let bits: Vec<_> = sections.iter().map(|(feature, _)| *feature as u8).collect();
+        let bits: Vec<_> = sections.iter().map(|(bit, _)| *bit).collect();
         self.put_header(&bits)?;
         let out = self.out.into_inner().map_err(io::IntoInnerError::into_error)?;
         Ok((out, at))

@@ -128,6 +128,19 @@ impl<'a> Joiner<'a> {
         self.held + self.ready.len()
     }
 
+    /// The time before which nothing is to come any more, given that records are taken in time
+    /// order.
+    pub(super) fn settled(&self) -> u64 {
+        if !self.ready.is_empty() {
+            return 0;
+        }
+        let Some((_, tid)) = self.oldest.first_key_value() else {
+            return u64::MAX;
+        };
+        let first = self.threads.get(tid).and_then(|thread| thread.held.front());
+        first.and_then(|held| held.item.time()).unwrap_or(0)
+    }
+
     /// Takes the next record in time order.
     pub(super) fn take(&mut self, event: usize, record: Record<'a>) {
         if let Some(time) = record.time() {
@@ -162,7 +175,7 @@ impl<'a> Joiner<'a> {
         self.counts.unclaimed += lasts.filter(|last| !last.claimed).count() as u64;
     }
 
-    fn sample(&mut self, event: usize, sample: Box<Sample<'a>>) {
+    fn sample(&mut self, event: usize, sample: Sample<'a>) {
         let tid = sample.tid;
         let cookie = Cookie::of(&sample);
         let mut joined =

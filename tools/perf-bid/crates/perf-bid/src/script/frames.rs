@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: GPL-2.0
+//! Frames as bytes to print, each distinct one made once.
+
+use std::sync::Arc;
+
+use perf_bid_core::abi::BuildId;
+use perf_bid_core::abi::Status;
+use perf_bid_core::place::Dso;
+use perf_bid_core::place::DsoId;
+use perf_bid_core::place::DsoKind;
+use perf_bid_core::place::Dsos;
+use perf_bid_core::place::Frame;
+use perf_bid_core::place::Place;
+use rustc_hash::FxHashMap;
+
+use crate::open::Function;
+use crate::open::Namer;
+
+/// What is known about a frame.
+#[derive(Clone, Debug)]
+pub struct Named {
+    /// The functions there, innermost first; empty if there is no symbol.
+    pub functions: Vec<Function>,
+    /// Path of the file, or a word in brackets.
+    pub dso: Arc<str>,
+    /// What the frame is in.
+    pub kind: Option<DsoKind>,
+    /// Of the file.
+    pub build_id: Option<BuildId>,
+    /// Where.
+    pub place: Place,
+}
+
+impl Named {
+    /// The byte offset in the file, if it is in one.
+    pub fn offset(&self) -> Option<u64> {
+        match self.place {
+            Place::File { offset, .. } => Some(offset),
+            _ => None,
+        }
+    }
+
+    /// Whether it was resolved, or why not.
+    pub fn status(&self) -> Status {
+        match (self.place, self.kind) {
+            (Place::File { .. }, _) => Status::Resolved,
+            (Place::Memory { .. }, Some(DsoKind::Anon { .. })) => Status::Anon,
+            (Place::Memory { .. }, _) => Status::Kernel,
+            (Place::Unresolved(status), _) => status,
+            (Place::Missing, _) => Status::Deferred,
+        }
+    }
+}
+
+/// What is printed of a frame after its value, once for each function there.
+pub type Lines = Box<[Box<[u8]>]>;
+
+/// The frames so far.
+#[derive(Debug)]
+pub struct Frames {
+    namer: Namer,
+    choice: Choice,
+    reasons: bool,
+    lines: FxHashMap<Frame, Lines>,
+    chosen: FxHashMap<Frame, bool>,
+    dsos: FxHashMap<DsoId, Arc<str>>,
+    /// Whether any was in the kernel.
+    kernel: bool,
+}
+
+/// Which samples to print, by what they fell in; empty lists choose all.
+#[derive(Clone, Debug, Default)]
+pub struct Choice {
+    /// Names of files, with or without directories.
+    pub dsos: Vec<String>,
+    /// Functions.
+    pub symbols: Vec<String>,
+}
+
+impl Frames {
+    /// None yet. `reasons`: the recording has build IDs, so that a frame without has a reason
+    /// for it.
+    pub fn new(namer: Namer, choice: Choice, reasons: bool) -> Self {
+        let (lines, chosen, dsos) = Default::default();
+        Self { namer, choice, reasons, lines, chosen, dsos, kernel: false }
+    }
+
+    /// The frame as `render` makes it.
+    pub fn get(
+        &mut self,
+        dsos: &Dsos,
+        frame: Frame,
+        render: impl FnOnce(&Named) -> Lines,
+    ) -> &Lines {
+        if !self.lines.contains_key(&frame) {
+            let lines = render(&self.name(dsos, frame));
+            self.lines.insert(frame, lines);
+        }
+        self.lines.entry(frame).or_default()
+    }
+
+    /// Whether the frame is in a function and a file that were asked for.
+    pub fn is_chosen(&mut self, dsos: &Dsos, frame: Frame) -> bool {
+        if self.choice.is_all() {
+            return true;
+        }
+        if let Some(&chosen) = self.chosen.get(&frame) {
+            return chosen;
+        }
+        let named = self.name(dsos, frame);
+        let chosen = self.choice.takes(&named);
+        self.chosen.insert(frame, chosen);
+        chosen
+    }
+
+    fn name(&mut self, dsos: &Dsos, frame: Frame) -> Named {
+        let (id, dso) = match frame.place {
+            Place::File { dso, .. } | Place::Memory { dso, .. } => (Some(dso), dsos.get(dso)),
+            Place::Unresolved(_) | Place::Missing => (None, None),
+        };
+        let name = match (id.zip(dso), frame.place) {
+            (Some((id, dso)), _) => {
+                let namer = &mut self.namer;
+                self.dsos.entry(id).or_insert_with(|| dso_name(namer, dso)).clone()
+            }
+            (None, Place::Missing) => "[deferred, missing]".into(),
+            (None, Place::Unresolved(status)) if self.reasons => format!("[{status}]").into(),
+            (None, _) => "[unknown]".into(),
+        };
+        let kind = dso.map(|dso| dso.kind);
+        self.kernel |= matches!(kind, Some(DsoKind::Kernel | DsoKind::Module));
+        Named {
+            functions: self.namer.resolve(dsos, frame),
+            dso: name,
+            kind,
+            build_id: dso.and_then(|dso| dso.build_id),
+            place: frame.place,
+        }
+    }
+
+    /// Why kernel symbols are not shown, if any were wanted.
+    pub fn kernel_refusal(&self) -> Option<&str> {
+        self.namer.kernel_refusal().filter(|_| self.kernel)
+    }
+}
+
+fn dso_name(namer: &mut Namer, dso: &Dso) -> Arc<str> {
+    if !dso.path.is_empty() {
+        return dso.path.clone();
+    }
+    let name = namer.locate(dso).name;
+    match dso.build_id {
+        Some(id) if name.is_empty() => {
+            let id = id.to_string();
+            format!("[{}]", id.get(..12).unwrap_or(&id)).into()
+        }
+        _ => name.into(),
+    }
+}
+
+impl Choice {
+    fn is_all(&self) -> bool {
+        self.dsos.is_empty() && self.symbols.is_empty()
+    }
+
+    fn takes(&self, named: &Named) -> bool {
+        let base = named.dso.rsplit('/').next().unwrap_or(&named.dso);
+        let dso = |wanted: &String| *wanted == *named.dso || wanted == base;
+        let symbol = |wanted: &String| named.functions.iter().any(|f| *f.name == **wanted);
+        (self.dsos.is_empty() || self.dsos.iter().any(dso))
+            && (self.symbols.is_empty() || self.symbols.iter().any(symbol))
+    }
+}
