@@ -4,6 +4,7 @@
 //! in memory is the state of the recorded machine, not its samples.
 
 mod addresses;
+mod chains;
 mod layout;
 mod places;
 mod resolver;
@@ -23,7 +24,6 @@ use perf_bid_core::abi::Status;
 use perf_bid_core::abi::record_type;
 use perf_bid_core::cursor::Malformed;
 use perf_bid_core::data::PerfData;
-use rustc_hash::FxHashMap;
 
 use self::sink::Sink;
 use crate::cli;
@@ -39,7 +39,7 @@ const KERNEL_PID: u32 = u32::MAX;
 const HEADER_RECORDS: [u32; 4] = [64, 65, record_type::HEADER_BUILD_ID, 80];
 
 /// `HEADER_AUXTRACE`
-const AUXTRACE: u8 = 18;
+const AUXTRACE: u32 = 18;
 
 /// Runs `perf-bid inject`.
 pub fn run(args: &cli::Inject) -> Result<ExitCode> {
@@ -48,7 +48,7 @@ pub fn run(args: &cli::Inject) -> Result<ExitCode> {
         bail!("-o -: standard output is not supported, name a file");
     }
     let data = PerfData::open(&args.input).with_context(|| shown.to_string())?;
-    if data.features().other.iter().any(|(bit, _)| *bit == AUXTRACE) {
+    if data.feature_sections().any(|(bit, _)| bit == AUXTRACE) {
         bail!("{shown}: it holds a hardware trace; make samples of it first: perf inject --itrace");
     }
     let progress = Progress::new(data.data_len());
@@ -59,6 +59,9 @@ pub fn run(args: &cli::Inject) -> Result<ExitCode> {
         addresses::convert(args, &data, &progress)?
     };
     progress.finish();
+    for note in data.notes() {
+        eprintln!("perf-bid: {shown}: {note}");
+    }
     for error in data.feature_errors() {
         eprintln!("perf-bid: {shown}: unreadable feature, left out: {error}");
     }
@@ -80,12 +83,22 @@ struct Written {
     damage: Option<Malformed>,
 }
 
+/// A count for each status byte.
+#[derive(Debug)]
+struct ByStatus([u64; 256]);
+
+impl Default for ByStatus {
+    fn default() -> Self {
+        Self([0; 256])
+    }
+}
+
 /// What was converted.
 #[derive(Debug, Default)]
 struct Summary {
     samples: u64,
     /// User frames, in callchains, deferred ones and instruction pointers, by what they became.
-    user: FxHashMap<Status, u64>,
+    user: ByStatus,
     /// Frames that stay as they are: the kernel's.
     kernel: u64,
     /// Outermost frames that did not fit into their record.
@@ -102,17 +115,20 @@ struct Summary {
 
 impl Summary {
     fn count(&mut self, status: Status) {
-        *self.user.entry(status).or_default() += 1;
+        if let Some(count) = self.user.0.get_mut(usize::from(status.to_byte())) {
+            *count += 1;
+        }
     }
 
     fn print(&self, args: &cli::Inject, len: u64) {
-        let total: u64 = self.user.values().sum();
-        let resolved = self.user.get(&Status::Resolved).copied().unwrap_or(0);
+        let total: u64 = self.user.0.iter().sum();
+        let resolved = self.user.0.first().copied().unwrap_or(0);
         let percent = perf_bid_core::profile::percent(resolved, total);
-        let mut rest: Vec<_> =
-            self.user.iter().filter(|(status, _)| **status != Status::Resolved).collect();
-        rest.sort();
-        let rest: String = rest.iter().map(|(status, n)| format!(", {n} {status}")).collect();
+        let by_status = (0..=u8::MAX).map(Status::from_byte).zip(self.user.0);
+        let rest: String = by_status
+            .filter(|(status, count)| *status != Status::Resolved && *count > 0)
+            .map(|(status, count)| format!(", {count} {status}"))
+            .collect();
         eprintln!(
             "{}: {:.1} MB, {} samples, {total} user frames, {percent:.2} % of them by build ID{rest}, \
              {} kernel frames",

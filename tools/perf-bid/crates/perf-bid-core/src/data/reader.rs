@@ -396,9 +396,8 @@ fn has_compressed(bytes: &[u8], data: Section, foreign: bool) -> bool {
     // What is foreign is normalised in any case.
     let mut records = Records::new(rest, data.at, None, None).map_while(Result::ok);
     !foreign
-        && records.any(|raw| {
-            matches!(raw.type_, record_type::COMPRESSED | record_type::COMPRESSED2)
-        })
+        && records
+            .any(|raw| matches!(raw.type_, record_type::COMPRESSED | record_type::COMPRESSED2))
 }
 
 fn take_features(tables: &mut Tables, bytes: &[u8], sections: &Sections, order: ByteOrder) {
@@ -435,6 +434,9 @@ fn slice<'a>(bytes: &'a [u8], at: u64, len: u64, what: &str) -> Result<&'a [u8],
     section(bytes, Section { at, len }).ok_or_else(|| {
         let have = bytes.len();
         let offset = at.min(have as u64);
-        Malformed::new(offset, format!("{what} of {len} bytes at {at:#x} reaches past the file's {have} bytes"))
+        Malformed::new(
+            offset,
+            format!("{what} of {len} bytes at {at:#x} reaches past the file's {have} bytes"),
+        )
     })
 }

@@ -8,6 +8,7 @@ use super::sort::Key;
 use super::sort::Sorter;
 use crate::abi::record_type;
 use crate::cursor::Malformed;
+use crate::data::Behind;
 use crate::data::PerfData;
 use crate::data::Records;
 use crate::record::RawRecord;
@@ -30,6 +31,8 @@ pub struct Undecoded<'a> {
 pub struct Sorted<'a, B> {
     data: &'a PerfData<B>,
     records: Records<'a>,
+    /// Behind the records that are held back.
+    behind: Option<Behind<'a>>,
     sorter: Sorter,
     error: Option<Malformed>,
     ended: bool,
@@ -39,7 +42,8 @@ impl<'a, B: Deref<Target = [u8]>> Sorted<'a, B> {
     /// The records of `data`.
     pub fn new(data: &'a PerfData<B>) -> Self {
         let sorter = Sorter::new(Limits::default().unsorted);
-        Self { data, records: data.records(), sorter, error: None, ended: false }
+        let (records, behind) = (data.records(), data.behind());
+        Self { data, records, behind, sorter, error: None, ended: false }
     }
 
     /// Bytes of the data section that have been read so far.
@@ -60,6 +64,9 @@ impl<'a, B: Deref<Target = [u8]>> Sorted<'a, B> {
         };
         if raw.type_ == record_type::FINISHED_ROUND {
             self.sorter.end_pass();
+            if let (Some(behind), Some(at)) = (&mut self.behind, self.sorter.first_offset()) {
+                behind.advance(at);
+            }
             return None;
         }
         let found = self.data.event_of(&raw);

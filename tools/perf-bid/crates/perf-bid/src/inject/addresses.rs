@@ -4,7 +4,6 @@
 //! recording: each callchain is whole and in its sample, and each process has mapped what its
 //! samples hit.
 
-use std::collections::BTreeMap;
 use std::ops::Deref;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -23,20 +22,20 @@ use perf_bid_core::cursor::Malformed;
 use perf_bid_core::data::EventDesc;
 use perf_bid_core::data::PerfData;
 use perf_bid_core::encode::CodeMap;
-use perf_bid_core::encode::Fields;
 use perf_bid_core::encode::MapFile;
 use perf_bid_core::encode::RECORD_MAX;
 use perf_bid_core::encode::put_raw;
 use perf_bid_core::record::FileKey;
 use perf_bid_core::record::Format;
 use perf_bid_core::record::Mmap;
+use perf_bid_core::record::Parts;
 use perf_bid_core::record::RawRecord;
 use perf_bid_core::record::Record;
+use perf_bid_core::record::Sample;
 use perf_bid_core::record::text;
 use perf_bid_core::store::Store;
-use perf_bid_core::stream::Item;
-use perf_bid_core::stream::Joined;
-use perf_bid_core::stream::Stream;
+use perf_bid_core::stream::Sorted;
+use perf_bid_core::stream::Undecoded;
 use rustc_hash::FxHashMap;
 
 use super::HEADER_RECORDS;
@@ -45,6 +44,7 @@ use super::Progress;
 use super::Sink;
 use super::Summary;
 use super::Written;
+use super::chains::Chains;
 use super::layout::Layout;
 use super::layout::MapId;
 use crate::cli;
@@ -98,27 +98,12 @@ pub fn convert<B: Deref<Target = [u8]>>(
         plans,
         with_build_ids: !args.no_buildid_mmap,
         mapped: FxHashMap::default(),
-        later: BTreeMap::new(),
+        chains: Chains::of(data),
         kernel_mapped: false,
         summary: Summary::default(),
         chain: Vec::new(),
     };
     converter.run(progress)
-}
-
-/// A record whose turn has not come.
-enum Later<'a> {
-    Sample(RawRecord<'a>, Joined<'a>),
-    Other(RawRecord<'a>),
-}
-
-impl<'a> Later<'a> {
-    fn new(raw: RawRecord<'a>, item: Item<'a>) -> Self {
-        match item {
-            Item::Sample(joined) => Self::Sample(raw, joined),
-            Item::Other(_) => Self::Other(raw),
-        }
-    }
 }
 
 struct Converter<'a, 'p, B> {
@@ -130,8 +115,7 @@ struct Converter<'a, 'p, B> {
     with_build_ids: bool,
     /// What each process has mapped.
     mapped: FxHashMap<u32, Vec<bool>>,
-    /// By time and position in the file: what came before samples that waited.
-    later: BTreeMap<(u64, u64), Later<'a>>,
+    chains: Chains<'a, B>,
     kernel_mapped: bool,
     summary: Summary,
     /// A callchain in the making.
@@ -142,57 +126,34 @@ impl<'a, B: Deref<Target = [u8]>> Converter<'a, '_, B> {
     fn run(mut self, progress: &Progress) -> Result<Written> {
         let mut damage = None;
         let mut count = 0u32;
-        let mut stream = Stream::new(self.data);
-        while let Some(item) = stream.next() {
-            match (item, stream.raw()) {
-                (Ok(item), Some(raw)) => self.item(raw, item, stream.horizon())?,
-                (Ok(_), None) => {}
-                (Err(error), _) => damage = Some(error),
+        let mut records = Sorted::new(self.data);
+        while !self.sink.failed
+            && let Some(record) = records.next()
+        {
+            match record.and_then(|record| Ok((record.time, self.record(&record)?))) {
+                Ok((time, true)) => self.sink.done(time),
+                Ok((_, false)) => {}
+                Err(error) => {
+                    damage = Some(error);
+                    break;
+                }
             }
             count = count.wrapping_add(1);
             if count.is_multiple_of(4096) {
-                progress.set(stream.position());
+                progress.set(records.position());
             }
         }
-        while let Some(((time, _), later)) = self.later.pop_first() {
-            self.write(Some(time), &later)?;
-        }
-        self.summary.missing = stream.counts().missing;
-        let mut features = self.data.features().clone();
-        let table = std::mem::take(&mut features.build_ids);
-        features.build_ids = self.layout.table().collect();
-        features.build_ids.extend(table.into_iter().filter(|row| row.cpumode == misc::KERNEL));
-        let len = self.sink.finish(&features)?;
+        self.summary.missing = self.chains.missing;
+        let len = self.sink.finish(self.data, self.layout.table().collect(), &[])?;
         Ok(Written { summary: self.summary, len, damage })
     }
 
-    /// Writes an item, or keeps it until nothing older is to come.
-    fn item(&mut self, raw: RawRecord<'a>, item: Item<'a>, horizon: u64) -> Result<()> {
-        let event = self.data.event_of(&raw);
-        let Some(time) = event.and_then(|(_, event)| event.format.time(&raw)) else {
-            return self.write(None, &Later::new(raw, item));
-        };
-        if self.later.is_empty() && time <= horizon {
-            return self.write(Some(time), &Later::new(raw, item));
+    /// Appends what becomes of a record; `false` if it is left out.
+    fn record(&mut self, record: &Undecoded<'a>) -> Result<bool, Malformed> {
+        match record.raw.type_ {
+            record_type::SAMPLE => self.sample(record),
+            _ => self.other(&record.raw),
         }
-        self.later.insert((time, raw.offset), Later::new(raw, item));
-        while let Some(first) = self.later.first_entry() {
-            let (time, _) = *first.key();
-            if time > horizon {
-                break;
-            }
-            let later = first.remove();
-            self.write(Some(time), &later)?;
-        }
-        Ok(())
-    }
-
-    fn write(&mut self, time: Option<u64>, later: &Later<'a>) -> Result<()> {
-        let written = match later {
-            Later::Sample(raw, joined) => self.sample(raw, joined)?,
-            Later::Other(raw) => self.other(raw)?,
-        };
-        if written { self.sink.done(time) } else { Ok(()) }
     }
 
     /// Appends a record that is no sample, unless it is left out.
@@ -227,43 +188,51 @@ impl<'a, B: Deref<Target = [u8]>> Converter<'a, '_, B> {
         }
     }
 
-    fn sample(&mut self, raw: &RawRecord<'a>, joined: &Joined<'a>) -> Result<bool, Malformed> {
-        self.summary.samples += 1;
+    fn sample(&mut self, record: &Undecoded<'a>) -> Result<bool, Malformed> {
+        let raw = &record.raw;
         let (Some(event), Some(plan)) =
-            (self.data.events().get(joined.event), self.plans.get(joined.event))
+            (self.data.events().get(record.event), self.plans.get(record.event))
         else {
             return Ok(false);
         };
-        if !plan.changed {
+        let (sample_type, format, changed) = (plan.attr.sample_type, plan.format, plan.changed);
+        let Record::Sample(sample) = event.format.decode(raw)? else {
+            return Ok(false);
+        };
+        self.summary.samples += 1;
+        let deferred = self.chains.next(&sample);
+        if !changed {
             put_raw(&mut self.sink.buffer, raw);
             return Ok(true);
         }
-        let (sample_type, format) = (plan.attr.sample_type, plan.format);
-        let task = Task::of(joined, format);
+        let task = Task::of(&sample, format);
         self.map_kernel(&task);
-        let mut fields = Fields::of(&event.format, raw)?;
-        let leaf = joined.leaf().map_or((0, misc::USER), |leaf| {
-            (self.address(leaf, &task), if is_kernel(leaf) { misc::KERNEL } else { misc::USER })
-        });
-        let ip = leaf.0.to_ne_bytes();
-        fields.set(sample::IP, &ip);
-        if joined.sample.bid_callchain.is_some() {
+        let mut parts = Parts::of(&event.format, raw)?;
+        let leaf = leaf(&sample, deferred);
+        let mode = if leaf.is_some_and(is_kernel) { misc::KERNEL } else { misc::USER };
+        let ip = leaf.map_or(0, |leaf| self.address(leaf, &task)).to_ne_bytes();
+        parts.set(sample::IP, &ip);
+        if let Some(own) = sample.bid_callchain {
             let mut chain = std::mem::take(&mut self.chain);
-            self.callchain(joined, &task, &mut chain);
+            self.callchain(own, deferred, &task, &mut chain);
             self.chain = chain;
-            fields.set(sample::CALLCHAIN, &[]);
-            let room = RECORD_MAX.saturating_sub(fields.record_len(sample_type));
-            self.clamp(room);
-            fields.set(sample::CALLCHAIN, &self.chain);
+            parts.set(sample::CALLCHAIN, &[]);
+            self.clamp(RECORD_MAX.saturating_sub(parts.record_len(sample_type)));
+            parts.set(sample::CALLCHAIN, &self.chain);
         }
-        let misc = misc_for(raw, leaf.1);
-        let fits = fields.put(&mut self.sink.buffer, misc, sample_type);
+        let fits = parts.put(&mut self.sink.buffer, misc_for(raw, mode), sample_type);
         self.summary.too_long += u64::from(!fits);
         Ok(fits)
     }
 
     /// Replaces `out` by the whole callchain as addresses, its length first.
-    fn callchain(&mut self, joined: &Joined<'_>, task: &Task, out: &mut Vec<u8>) {
+    fn callchain(
+        &mut self,
+        own: &[Entry],
+        deferred: Option<&[Entry]>,
+        task: &Task,
+        out: &mut Vec<u8>,
+    ) {
         let mut nr = 0u64;
         out.clear();
         out.extend_from_slice(&nr.to_ne_bytes());
@@ -271,21 +240,16 @@ impl<'a, B: Deref<Target = [u8]>> Converter<'a, '_, B> {
             out.extend_from_slice(&value.to_ne_bytes());
             nr += 1;
         };
-        let own = joined.sample.bid_callchain.unwrap_or_default();
         for entry in own {
-            match entry.status() {
-                Status::Context if entry.offset() == context::USER_DEFERRED => break,
-                Status::Deferred => break,
-                Status::Context => put(entry.offset()),
+            match (entry.status(), entry.offset()) {
+                (Status::Context, context::USER_DEFERRED) | (Status::Deferred, _) => break,
+                (Status::Context, marker) => put(marker),
                 _ => put(self.address(entry, task)),
             }
         }
-        if let Some(deferred) = joined.deferred {
+        if let Some(deferred) = deferred {
             put(context::USER);
-            let frames = deferred.iter();
-            let frames = frames
-                .filter(|entry| !matches!(entry.status(), Status::Context | Status::Deferred));
-            frames.for_each(|entry| put(self.address(entry, task)));
+            deferred.iter().filter(is_frame).for_each(|entry| put(self.address(entry, task)));
         }
         out.iter_mut().zip(nr.to_ne_bytes()).for_each(|(byte, value)| *byte = value);
     }
@@ -390,8 +354,7 @@ struct Task {
 }
 
 impl Task {
-    fn of(joined: &Joined<'_>, format: Format) -> Self {
-        let sample = &joined.sample;
+    fn of(sample: &Sample<'_>, format: Format) -> Self {
         Self {
             pid: sample.pid.unwrap_or(0),
             tid: sample.tid.unwrap_or(0),
@@ -400,6 +363,20 @@ impl Task {
             format,
         }
     }
+}
+
+/// The entry of the instruction pointer: the sample's own, or the first frame of its callchain.
+fn leaf<'a>(sample: &Sample<'a>, deferred: Option<&'a [Entry]>) -> Option<&'a Entry> {
+    let own = sample.bid.filter(|bid| bid.status() != Status::Deferred);
+    own.or_else(|| {
+        // A user-mode sample that is deferred has no frames of the kernel.
+        let chain = sample.bid_callchain.filter(|_| sample.bid.is_none()).unwrap_or_default();
+        chain.iter().chain(deferred.unwrap_or_default()).find(is_frame)
+    })
+}
+
+fn is_frame(entry: &&Entry) -> bool {
+    !matches!(entry.status(), Status::Context | Status::Deferred)
 }
 
 fn is_kernel(entry: &Entry) -> bool {

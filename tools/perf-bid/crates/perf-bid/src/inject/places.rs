@@ -20,14 +20,13 @@ use perf_bid_core::attr::Attr;
 use perf_bid_core::cursor::Malformed;
 use perf_bid_core::data::EventDesc;
 use perf_bid_core::data::PerfData;
-use perf_bid_core::encode::Fields;
 use perf_bid_core::encode::RECORD_MAX;
 use perf_bid_core::encode::put_raw;
 use perf_bid_core::encode::put_record;
 use perf_bid_core::record::DeferredFrames;
 use perf_bid_core::record::HEADER_SIZE;
+use perf_bid_core::record::Parts;
 use perf_bid_core::record::Record;
-use perf_bid_core::stream::Limits;
 use perf_bid_core::stream::Sorted;
 use perf_bid_core::stream::Undecoded;
 use zerocopy::FromBytes;
@@ -54,10 +53,8 @@ const ADDRESSES: [(u64, &str); 7] = [
     (sample::AUX, "AUX"),
 ];
 
-/// `HEADER_BRANCH_STACK`, `HEADER_DIR_FORMAT`, `HEADER_COMPRESSED`
-const BRANCH_STACK_FEATURE: u8 = 15;
-const DIR_FORMAT: u8 = 24;
-const COMPRESSED: u8 = 27;
+/// `HEADER_BRANCH_STACK`
+const BRANCH_STACK_FEATURE: u32 = 15;
 
 /// What is to be done to the samples of one event.
 struct Plan {
@@ -152,11 +149,12 @@ impl<B: Deref<Target = [u8]>> Converter<'_, '_, B> {
     fn run(mut self, progress: &Progress) -> Result<Written> {
         let mut damage = None;
         let mut count = 0u32;
-        let mut records = Sorted::new(self.data, Limits::default().unsorted);
-        while let Some(record) = records.next() {
-            // Errors of the input end the reading, those of the output everything.
+        let mut records = Sorted::new(self.data);
+        while !self.sink.failed
+            && let Some(record) = records.next()
+        {
             match record.and_then(|record| self.record(&record).map(|()| record.time)) {
-                Ok(time) => self.sink.done(time)?,
+                Ok(time) => self.sink.done(time),
                 Err(error) => {
                     damage = Some(error);
                     break;
@@ -167,18 +165,11 @@ impl<B: Deref<Target = [u8]>> Converter<'_, '_, B> {
                 progress.set(records.position());
             }
         }
-        let mut features = self.data.features().clone();
-        let table = std::mem::take(&mut features.build_ids);
-        features.build_ids = self.resolver.into_hit();
-        // Kernel addresses stay, and with them what tells whose they are.
-        features.build_ids.extend(table.into_iter().filter(|row| row.cpumode == misc::KERNEL));
+        let hit = self.resolver.into_hit();
         let with_branches =
             self.plans.iter().any(|plan| plan.attr.has_sample(sample::BRANCH_STACK));
-        features.other.retain(|(bit, _)| match *bit {
-            BRANCH_STACK_FEATURE => with_branches,
-            bit => !matches!(bit, DIR_FORMAT | COMPRESSED),
-        });
-        let len = self.sink.finish(&features)?;
+        let left_out: &[u32] = if with_branches { &[] } else { &[BRANCH_STACK_FEATURE] };
+        let len = self.sink.finish(self.data, hit, left_out)?;
         Ok(Written { summary: self.summary, len, damage })
     }
 
@@ -225,22 +216,22 @@ impl<B: Deref<Target = [u8]>> Converter<'_, '_, B> {
             return Ok(());
         };
         let raw = &record.raw;
-        let mut fields = Fields::of(&event.format, raw)?;
-        let pid = word(fields.get(sample::TID)).map_or(0, u32::from_ne_bytes);
+        let mut parts = Parts::of(&event.format, raw)?;
+        let pid = word(parts.get(sample::TID)).map_or(0, u32::from_ne_bytes);
         let mut entries = Entries::new(&mut self.resolver, &mut self.summary, pid, raw.cpumode());
         let bid;
         if plan.ip {
-            let ip = word(fields.get(sample::IP)).map_or(0, u64::from_ne_bytes);
+            let ip = word(parts.get(sample::IP)).map_or(0, u64::from_ne_bytes);
             bid = entries.frame(ip);
-            fields.set(sample::BUILD_ID_OFFSET, bid.as_bytes());
+            parts.set(sample::BUILD_ID_OFFSET, bid.as_bytes());
         }
         if plan.chain {
-            let room = RECORD_MAX.saturating_sub(fields.record_len(plan.attr.sample_type));
-            let words = fields.get(sample::CALLCHAIN).get(8..).unwrap_or_default();
+            let room = RECORD_MAX.saturating_sub(parts.record_len(plan.attr.sample_type));
+            let words = parts.get(sample::CALLCHAIN).get(8..).unwrap_or_default();
             entries.chain(addresses(words), room, &mut self.chain);
-            fields.set(sample::CALLCHAIN_BUILD_ID_OFFSET, &self.chain);
+            parts.set(sample::CALLCHAIN_BUILD_ID_OFFSET, &self.chain);
         }
-        if !fields.put(&mut self.sink.buffer, raw.misc, plan.attr.sample_type) {
+        if !parts.put(&mut self.sink.buffer, raw.misc, plan.attr.sample_type) {
             self.summary.too_long += 1;
         }
         Ok(())

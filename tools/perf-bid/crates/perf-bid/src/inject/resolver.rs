@@ -23,9 +23,25 @@ use perf_bid_core::store;
 use rustc_hash::FxHashMap;
 use rustc_hash::FxHashSet;
 
+/// Addresses that are remembered; a power of two.
+const REMEMBERED: usize = 4096;
+
+/// An address and what it was, as long as no mapping changes.
+#[derive(Clone, Copy)]
+struct Seen {
+    pid: u32,
+    generation: u32,
+    address: u64,
+    entry: Entry,
+}
+
 /// Resolves user addresses at one point in the recording.
 pub struct Resolver {
     machine: Machine,
+    /// By a hash of the address: callchains are much alike.
+    seen: Vec<Seen>,
+    /// Counts the changes of mappings.
+    generation: u32,
     /// By [`DsoId`]; the outer `None`: nobody has asked yet.
     ids: Vec<Option<Option<BuildId>>>,
     /// The inode that a path had last.
@@ -47,7 +63,11 @@ impl Resolver {
         let same_kernel = table
             .iter()
             .any(|row| row.cpumode == misc::KERNEL && running.is_some_and(|id| id == row.build_id));
+        let never =
+            Seen { pid: 0, generation: 0, address: 0, entry: Entry::unresolved(Status::Anon, 0) };
         Self {
+            seen: vec![never; REMEMBERED],
+            generation: 1,
             // Symbols of JIT code are not looked for: its addresses stay as they are.
             machine: Machine::new(table).with_jit(|_| false),
             ids: Vec::new(),
@@ -68,10 +88,29 @@ impl Resolver {
             self.inodes.insert(perf_bid_core::record::text(mmap.path).into_owned(), ino);
         }
         self.machine.record(record);
+        self.generation = self.generation.wrapping_add(1).max(1);
     }
 
     /// The entry for user address `address` of process `pid`.
     pub fn entry(&mut self, pid: u32, address: u64) -> Entry {
+        // Fibonacci hashing: the upper bits of the product depend on all of the address.
+        let hash = address.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let generation = self.generation;
+        let index = hash as usize % REMEMBERED;
+        let same = |seen: &&Seen| {
+            seen.address == address && seen.pid == pid && seen.generation == generation
+        };
+        if let Some(seen) = self.seen.get(index).filter(same) {
+            return seen.entry;
+        }
+        let entry = self.look_up(pid, address);
+        if let Some(seen) = self.seen.get_mut(index) {
+            *seen = Seen { pid, generation, address, entry };
+        }
+        entry
+    }
+
+    fn look_up(&mut self, pid: u32, address: u64) -> Entry {
         match self.machine.user_place(pid, address) {
             Place::File { dso, offset } => match self.build_id(dso) {
                 Some(id) => Entry::resolved(id, offset),
