@@ -69,6 +69,8 @@ pub mod read_format {
     pub const ID: u64 = 1 << 2;
     pub const GROUP: u64 = 1 << 3;
     pub const LOST: u64 = 1 << 4;
+    /// The first bit without a meaning.
+    pub const MAX: u64 = 1 << 5;
 }
 
 /// The single-bit flags of `perf_event_attr`, as bits of the u64 at byte 40.
@@ -111,15 +113,43 @@ pub mod record_type {
     pub const READ: u32 = 8;
     pub const SAMPLE: u32 = 9;
     pub const MMAP2: u32 = 10;
+    pub const AUX: u32 = 11;
+    pub const ITRACE_START: u32 = 12;
     pub const LOST_SAMPLES: u32 = 13;
+    pub const SWITCH: u32 = 14;
+    pub const SWITCH_CPU_WIDE: u32 = 15;
+    pub const NAMESPACES: u32 = 16;
+    pub const KSYMBOL: u32 = 17;
+    pub const BPF_EVENT: u32 = 18;
+    pub const CGROUP: u32 = 19;
+    pub const TEXT_POKE: u32 = 20;
+    pub const AUX_OUTPUT_HW_ID: u32 = 21;
     pub const CALLCHAIN_DEFERRED: u32 = 22;
     /// The first type that perf.data defines and the kernel never writes.
     pub const USER_TYPE_START: u32 = 64;
+    pub const HEADER_ATTR: u32 = 64;
+    pub const HEADER_EVENT_TYPE: u32 = 65;
+    /// Its payload comes after the record; its size is the record's first word.
+    pub const HEADER_TRACING_DATA: u32 = 66;
     pub const HEADER_BUILD_ID: u32 = 67;
     pub const FINISHED_ROUND: u32 = 68;
+    pub const ID_INDEX: u32 = 69;
+    pub const AUXTRACE_INFO: u32 = 70;
+    /// Its payload comes after the record; its size is the record's first double word.
+    pub const AUXTRACE: u32 = 71;
+    pub const AUXTRACE_ERROR: u32 = 72;
+    pub const THREAD_MAP: u32 = 73;
+    pub const CPU_MAP: u32 = 74;
+    pub const STAT_CONFIG: u32 = 75;
+    pub const STAT: u32 = 76;
+    pub const STAT_ROUND: u32 = 77;
+    pub const EVENT_UPDATE: u32 = 78;
+    pub const TIME_CONV: u32 = 79;
+    pub const HEADER_FEATURE: u32 = 80;
     pub const COMPRESSED: u32 = 81;
     pub const FINISHED_INIT: u32 = 82;
     pub const COMPRESSED2: u32 = 83;
+    pub const BPF_METADATA: u32 = 84;
 }
 
 /// `PERF_RECORD_MISC_*`: the `misc` half word of a record header.
@@ -133,6 +163,9 @@ pub mod misc {
     pub const GUEST_USER: u16 = 5;
     pub const MMAP_DATA: u16 = 1 << 13;
     pub const COMM_EXEC: u16 = 1 << 13;
+    pub const SWITCH_OUT: u16 = 1 << 13;
+    /// The task that was switched out could have gone on.
+    pub const SWITCH_OUT_PREEMPT: u16 = 1 << 14;
     pub const FORK_EXEC: u16 = 1 << 13;
     /// An MMAP2 record that carries a build ID in place of device and inode.
     pub const MMAP_BUILD_ID: u16 = 1 << 14;

@@ -10,6 +10,7 @@ use crate::abi::flag;
 use crate::abi::sample;
 use crate::cursor::Cursor;
 use crate::cursor::Malformed;
+use crate::record::swap::Swapper;
 
 /// Size of the attr that [`Attr::to_bytes`] writes, in bytes.
 pub const ATTR_SIZE: u32 = 136;
@@ -82,7 +83,7 @@ impl Attr {
         u64s(&mut out, self.sample_period);
         u64s(&mut out, self.sample_type);
         u64s(&mut out, self.read_format);
-        u64s(&mut out, self.flags);
+        u64s(&mut out, native_flags(self.flags, false));
         u32s(&mut out, self.wakeup);
         u32s(&mut out, self.bp_type);
         u64s(&mut out, self.config1);
@@ -105,9 +106,7 @@ impl Attr {
     /// Reads an attr of at least [`ATTR_SIZE_MIN`] bytes; fields past the end are 0, bytes
     /// past [`ATTR_SIZE`] are ignored. `offset` is where `bytes` lie in the file.
     pub fn from_bytes(bytes: &[u8], offset: u64) -> Result<Self, Malformed> {
-        let stated = Cursor::new(bytes, offset).peek_u32_at(4, "attr.size")?;
-        // 0 is how the first perf wrote the first size.
-        let stated = if stated == 0 { ATTR_SIZE_MIN } else { stated };
+        let stated = stated_size(bytes, offset)?;
         let have = bytes.len().min(stated as usize);
         if have < ATTR_SIZE_MIN as usize {
             return Err(Malformed::new(offset, "perf_event_attr is shorter than 64 bytes"));
@@ -123,7 +122,7 @@ impl Attr {
             sample_period: c.u64("attr.sample_period")?,
             sample_type: c.u64("attr.sample_type")?,
             read_format: c.u64("attr.read_format")?,
-            flags: c.u64("attr flags")?,
+            flags: native_flags(c.u64("attr flags")?, true),
             wakeup: c.u32("attr.wakeup")?,
             bp_type: c.u32("attr.bp_type")?,
             config1: c.u64("attr.config1")?,
@@ -148,6 +147,78 @@ impl Attr {
             config3: c.u64("attr.config3")?,
         })
     }
+}
+
+/// The size that an attr says it has.
+pub(crate) fn stated_size(bytes: &[u8], offset: u64) -> Result<u32, Malformed> {
+    let stated = Cursor::new(bytes, offset).peek_u32_at(4, "attr.size")?;
+    // 0 is how the first perf wrote the first size.
+    Ok(if stated == 0 { ATTR_SIZE_MIN } else { stated })
+}
+
+/// Widths of the bit fields behind `read_format`: single bits, and `precise_ip` of two.
+const FLAG_WIDTHS: [u32; 63] = {
+    let mut widths = [1; 63];
+    widths[15] = 2;
+    widths
+};
+
+/// Lays a double word of bit fields out anew. Compilers begin at the lowest bit for
+/// little-endian machines and at the highest for big-endian ones; the bits within a field keep
+/// their order.
+fn relaid(word: u64, widths: &[u32], from_highest: bool) -> u64 {
+    let (mut at, mut out) = (0, 0);
+    for width in widths {
+        let opposite = 64 - at - width;
+        let (from, to) = if from_highest { (opposite, at) } else { (at, opposite) };
+        out |= (word >> from & ((1 << width) - 1)) << to;
+        at += width;
+    }
+    out
+}
+
+/// Bit fields that were laid out for the other byte order, as this machine does it.
+pub(crate) fn foreign_bit_fields(word: u64, widths: &[u32]) -> u64 {
+    relaid(word, widths, cfg!(target_endian = "little"))
+}
+
+/// Between [`Attr::flags`], whose first field is bit 0, and this machine's layout.
+fn native_flags(flags: u64, reading: bool) -> u64 {
+    if cfg!(target_endian = "little") { flags } else { relaid(flags, &FLAG_WIDTHS, reading) }
+}
+
+/// Turns an attr of the other byte order in place.
+pub(crate) fn swap(s: &mut Swapper<'_>) -> Result<(), Malformed> {
+    s.u32("attr.type")?;
+    let size = match s.u32("attr.size")? {
+        0 => ATTR_SIZE_MIN,
+        size => size,
+    };
+    if size < ATTR_SIZE_MIN {
+        return Err(s.error("perf_event_attr is shorter than 64 bytes"));
+    }
+    s.u64s(4, "attr")?;
+    s.bit_fields(&FLAG_WIDTHS, "attr flags")?;
+    s.u32s(2, "attr.wakeup and bp_type")?;
+    s.u64("attr.config1")?;
+    // Each version added whole double words.
+    for at in (ATTR_SIZE_MIN..size & !7).step_by(8) {
+        match at {
+            88 => s.u32s(2, "attr.sample_stack_user and clockid")?,
+            104 => {
+                s.u32("attr.aux_watermark")?;
+                s.u16("attr.sample_max_stack")?;
+                s.u16("attr.__reserved_2")?;
+            }
+            112 => {
+                s.u32("attr.aux_sample_size")?;
+                let action = s.take(4, "attr.aux_action")?;
+                action.iter_mut().for_each(|byte| *byte = byte.reverse_bits());
+            }
+            _ => drop(s.u64("attr")?),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

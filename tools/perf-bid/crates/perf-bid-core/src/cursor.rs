@@ -3,7 +3,7 @@
 //! record and file header is taken through it, so that a wrong length becomes a
 //! [`Malformed`] with the byte offset, never a panic.
 //!
-//! Numbers are read in native byte order.
+//! Numbers are read in native byte order, or in the other one: [`Cursor::foreign`].
 
 use thiserror::Error;
 use zerocopy::FromBytes;
@@ -35,12 +35,19 @@ type Result<T> = std::result::Result<T, Malformed>;
 pub struct Cursor<'a> {
     rest: &'a [u8],
     offset: u64,
+    foreign: bool,
 }
 
 impl<'a> Cursor<'a> {
     /// Starts at the first of `bytes`, which lie at `offset` in their file.
     pub fn new(bytes: &'a [u8], offset: u64) -> Self {
-        Self { rest: bytes, offset }
+        Self { rest: bytes, offset, foreign: false }
+    }
+
+    /// Whether the numbers that are read one by one are of the other byte order.
+    pub fn foreign(mut self, foreign: bool) -> Self {
+        self.foreign = foreign;
+        self
     }
 
     /// File offset of the next byte.
@@ -89,17 +96,20 @@ impl<'a> Cursor<'a> {
 
     /// The next half word.
     pub fn u16(&mut self, field: &str) -> Result<u16> {
-        self.array(field).map(u16::from_ne_bytes)
+        let value = self.array(field).map(u16::from_ne_bytes)?;
+        Ok(if self.foreign { value.swap_bytes() } else { value })
     }
 
     /// The next word.
     pub fn u32(&mut self, field: &str) -> Result<u32> {
-        self.array(field).map(u32::from_ne_bytes)
+        let value = self.array(field).map(u32::from_ne_bytes)?;
+        Ok(if self.foreign { value.swap_bytes() } else { value })
     }
 
     /// The next double word.
     pub fn u64(&mut self, field: &str) -> Result<u64> {
-        self.array(field).map(u64::from_ne_bytes)
+        let value = self.array(field).map(u64::from_ne_bytes)?;
+        Ok(if self.foreign { value.swap_bytes() } else { value })
     }
 
     /// The word `at` bytes ahead, without moving.
@@ -109,7 +119,7 @@ impl<'a> Cursor<'a> {
         ahead.u32(field)
     }
 
-    /// The next `nr` double words, borrowed.
+    /// The next `nr` double words, borrowed as they are.
     pub fn u64s(&mut self, nr: u64, field: &str) -> Result<&'a [U64]> {
         let bytes = self.bytes(self.len_of(nr, 8, field)?, field)?;
         <[U64]>::ref_from_bytes(bytes).map_err(|_| self.error(format!("{field} is cut off")))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
 //! perf.data files, in the form described by `tools/perf/Documentation/perf.data-file-format.txt`
-//! of the kernel source (version 2, `PERFILE2`, with a seekable header).
+//! of the kernel source.
 //!
 //! | part            | contents                                                           |
 //! | --------------- | ------------------------------------------------------------------ |
@@ -9,19 +9,33 @@
 //! | data            | records, back to back                                              |
 //! | feature table   | one section (`u64 offset, size`) for each feature bit, right after |
 //! | features        | build IDs, host name, command line and so on                       |
+//!
+//! In pipe mode, the header has 16 bytes, and records say all the rest. Reading takes both, of
+//! either byte order, compressed or not ([`normal`]); the magic is a u64 and tells the byte order.
+//! Writing is always plain and in this machine's order.
 
+mod events;
 mod feature;
+mod head;
+mod normal;
 mod reader;
+mod records;
+mod spool;
 mod writer;
 
+pub use events::EventDesc;
 pub use feature::BuildIdRow;
+pub use feature::ClockData;
+pub use feature::Compression;
 pub use feature::Feature;
 pub use feature::Features;
+pub use feature::Group;
 pub use feature::Info;
+pub use head::ByteOrder;
 pub use reader::DataError;
-pub use reader::EventDesc;
 pub use reader::PerfData;
-pub use reader::Records;
+pub use records::Records;
+pub(crate) use records::Behind;
 pub use writer::Writer;
 pub use writer::comm_record;
 pub use writer::finished_round;

@@ -4,7 +4,8 @@
 //! Ring buffers of different CPUs are read one after the other, so that a file is in order
 //! only within what one buffer gave. perf.data marks the end of each pass over the buffers
 //! with FINISHED_ROUND: nothing that comes later is older than the pass before. That bounds
-//! what must be held back to put it in order; without such marks, [`Limits::unsorted`] does.
+//! what must be held back to put it in order ([`sort`]); without such marks, [`Limits::unsorted`]
+//! does.
 //!
 //! A sample whose user part was deferred (`{DEFERRED, cookie}`) waits for the
 //! `CALLCHAIN_DEFERRED` record of the same thread and cookie, until it is certain not to come or
@@ -12,18 +13,21 @@
 //! [`Joined::missing`]. The module [`join`] has the rules.
 
 mod join;
+mod sort;
 
-use std::collections::BTreeMap;
 use std::ops::Deref;
 
 use zerocopy::native_endian::U64;
 
 pub use self::join::Counts;
 use self::join::Joiner;
+use self::sort::Key;
+use self::sort::Sorter;
 use crate::abi::Entry;
 use crate::abi::Status;
 use crate::abi::record_type;
 use crate::cursor::Malformed;
+use crate::data::Behind;
 use crate::data::PerfData;
 use crate::data::Records;
 use crate::record::RawRecord;
@@ -33,7 +37,8 @@ use crate::record::Sample;
 /// How much a [`Stream`] holds back at most, in records.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Records that are put in order. Those of two passes over the ring buffers should fit.
+    /// Records that are put in order. Those of two passes over the ring buffers should fit; if
+    /// they do not, the older half of them goes out.
     pub unsorted: usize,
     /// Samples that wait for a deferred callchain, with what waits behind them.
     pub waiting: usize,
@@ -51,7 +56,7 @@ pub struct Joined<'a> {
     /// Index of the event in the file.
     pub event: usize,
     /// The sample as recorded.
-    pub sample: Box<Sample<'a>>,
+    pub sample: Sample<'a>,
     /// The user frames, if they came in a record of their own.
     pub deferred: Option<&'a [Entry]>,
     /// The same as plain addresses, if the callchain was announced among such.
@@ -87,6 +92,8 @@ fn is_frame(entry: &Entry) -> bool {
 
 /// What [`Stream`] yields.
 #[derive(Clone, Debug)]
+// See `Record`: nearly all are samples.
+#[allow(clippy::large_enum_variant)]
 pub enum Item<'a> {
     /// A complete sample.
     Sample(Joined<'a>),
@@ -110,13 +117,9 @@ impl Item<'_> {
 pub struct Stream<'a, B> {
     data: &'a PerfData<B>,
     records: Records<'a>,
-    /// By time and position in the file.
-    unsorted: BTreeMap<(u64, u64), RawRecord<'a>>,
-    unsorted_max: usize,
-    /// Latest time of this round and of the one before.
-    round: (u64, u64),
-    /// Nothing older than that is to come.
-    settled: u64,
+    /// Behind the records that are held back.
+    behind: Option<Behind<'a>>,
+    sorter: Sorter,
     joiner: Joiner<'a>,
     error: Option<Malformed>,
     state: State,
@@ -142,10 +145,8 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
         Self {
             data,
             records: data.records(),
-            unsorted: BTreeMap::new(),
-            unsorted_max: limits.unsorted,
-            round: (0, 0),
-            settled: 0,
+            behind: data.behind(),
+            sorter: Sorter::new(limits.unsorted),
             joiner: Joiner::new(limits.waiting),
             error: None,
             state: State::Reading,
@@ -164,7 +165,7 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
 
     /// Records that are held back now.
     pub fn held(&self) -> usize {
-        self.unsorted.len() + self.joiner.len()
+        self.sorter.len() + self.joiner.len()
     }
 
     /// No item that is yet to come is older than that. It lags behind the items that came
@@ -178,18 +179,22 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
             None => self.end(None),
             Some(Err(error)) => self.end(Some(error)),
             Some(Ok(raw)) if raw.type_ == record_type::FINISHED_ROUND => {
-                let (this, before) = self.round;
-                self.settled = before;
-                self.round = (this, this);
+                self.sorter.end_pass();
+                if let (Some(behind), Some(offset)) = (&mut self.behind, self.sorter.first_offset())
+                {
+                    behind.advance(offset);
+                }
             }
             Some(Ok(raw)) => {
-                let time = self.data.event_of(&raw).and_then(|(_, event)| event.format.time(&raw));
-                match time {
+                let Some((event, desc)) = self.data.event_of(&raw) else {
+                    return self.decode(&raw, 0);
+                };
+                match desc.format.time(&raw) {
                     Some(time) => {
-                        self.round.0 = self.round.0.max(time);
-                        self.unsorted.insert((time, raw.offset), raw);
+                        let event = event as u32;
+                        self.sorter.push(Key { time, offset: raw.offset, event });
                     }
-                    None => self.decode(&raw),
+                    None => self.decode(&raw, event),
                 }
             }
         }
@@ -198,23 +203,18 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
     /// What came before the end, or the damage, is in order and good.
     fn end(&mut self, error: Option<Malformed>) {
         self.state = State::Read;
-        self.settled = u64::MAX;
+        self.sorter.end();
         if self.error.is_none() {
             self.error = error;
         }
     }
 
-    /// The oldest record, if it is certain to be that, or if there are too many.
-    fn next_sorted(&mut self) -> Option<RawRecord<'a>> {
-        let full = self.unsorted.len() > self.unsorted_max;
-        let first = self.unsorted.first_entry()?;
-        let (time, _) = *first.key();
-        (full || time <= self.settled).then(|| first.remove())
-    }
-
-    fn decode(&mut self, raw: &RawRecord<'a>) {
-        let event = self.data.event_of(raw).map_or(0, |(index, _)| index);
-        match self.data.decode(raw) {
+    fn decode(&mut self, raw: &RawRecord<'a>, event: usize) {
+        let record = match self.data.events().get(event) {
+            Some(desc) => desc.format.decode(raw),
+            None => self.data.decode(raw),
+        };
+        match record {
             Ok(record) => self.joiner.take(event, record),
             Err(error) => self.end(Some(error)),
         }
@@ -229,8 +229,10 @@ impl<'a, B: Deref<Target = [u8]>> Iterator for Stream<'a, B> {
             if let Some(item) = self.joiner.pop() {
                 return Some(Ok(item));
             }
-            if let Some(raw) = self.next_sorted() {
-                self.decode(&raw);
+            if let Some(key) = self.sorter.pop() {
+                if let Some(raw) = self.data.record_at(key.offset) {
+                    self.decode(&raw, key.event as usize);
+                }
                 continue;
             }
             match self.state {

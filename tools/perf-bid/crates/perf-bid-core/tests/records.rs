@@ -158,10 +158,10 @@ fn all_fields_at_once() {
     assert_eq!((s.id, s.ip, s.pid, s.tid), (Some(101), Some(102), Some(103), Some(104)));
     assert_eq!((s.time, s.addr, s.stream_id), (Some(105), Some(106), Some(107)));
     assert_eq!((s.cpu, s.period), (Some(3), Some(108)));
-    assert_eq!(s.read.unwrap().len(), 48);
+    assert_eq!(s.read.unwrap().words().len(), 6);
     assert_eq!(s.callchain.unwrap().iter().map(|ip| ip.get()).collect::<Vec<_>>(), [201, 202]);
     assert_eq!(s.raw, Some(&b"rawrawrawraw"[..]));
-    assert_eq!(s.branches.unwrap().len(), 24);
+    assert_eq!(s.branches.unwrap().entries.len(), 1);
     assert_eq!(s.regs_user.unwrap().values.len(), 2);
     assert_eq!(s.stack_user.unwrap(), 0x5555u64.to_ne_bytes());
     assert_eq!((s.weight, s.data_src, s.transaction), (Some(109), Some(110), Some(111)));

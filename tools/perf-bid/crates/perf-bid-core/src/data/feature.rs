@@ -20,6 +20,7 @@ use crate::record::RawRecord;
 #[allow(missing_docs)]
 #[repr(u8)]
 pub enum Feature {
+    TracingData = 1,
     BuildId = 2,
     Hostname = 3,
     OsRelease = 4,
@@ -27,10 +28,16 @@ pub enum Feature {
     Arch = 6,
     NrCpus = 7,
     CpuDesc = 8,
+    CpuId = 9,
     TotalMem = 10,
     Cmdline = 11,
     EventDesc = 12,
+    PmuMappings = 16,
+    GroupDesc = 17,
     SampleTime = 21,
+    ClockId = 23,
+    Compressed = 27,
+    ClockData = 29,
     /// [`Info`]: the last bit there is, which stock perf passes over.
     PerfBid = 255,
 }
@@ -57,7 +64,44 @@ pub struct BuildIdRow {
     pub path: String,
 }
 
-/// Everything known from the feature sections.
+/// A group of events that were counted together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Group {
+    pub name: String,
+    /// Index of its first event.
+    pub leader: u32,
+    /// Events in it, which follow one another.
+    pub members: u32,
+}
+
+/// How the records were compressed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Compression {
+    pub version: u32,
+    /// 1: zstd.
+    pub kind: u32,
+    pub level: u32,
+    pub ratio: u32,
+    pub mmap_len: u32,
+}
+
+/// The same moment on two clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct ClockData {
+    pub version: u32,
+    /// The clock of the samples, `CLOCK_*`.
+    pub clockid: u32,
+    /// Nanoseconds since the Epoch.
+    pub wall: u64,
+    /// Nanoseconds of the samples' clock.
+    pub clock: u64,
+}
+
+/// Everything known from the feature sections. [`Features::writes`] tells what of it a
+/// [`Writer`](super::Writer) puts into a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub struct Features {
@@ -69,6 +113,7 @@ pub struct Features {
     /// CPUs that could be online, and that are.
     pub nr_cpus: Option<(u32, u32)>,
     pub cpu_desc: Option<String>,
+    pub cpu_id: Option<String>,
     /// In KiB.
     pub total_mem: Option<u64>,
     pub cmdline: Vec<String>,
@@ -76,6 +121,13 @@ pub struct Features {
     pub events: Vec<(String, Vec<u64>)>,
     /// Times of the first and the last sample.
     pub sample_time: Option<(u64, u64)>,
+    /// Name of the PMU for each `attr.type` that is not built in.
+    pub pmus: Vec<(u32, String)>,
+    pub groups: Vec<Group>,
+    /// Resolution of the samples' clock in nanoseconds, if `attr.clockid` chose it.
+    pub clock_resolution: Option<u64>,
+    pub clock_data: Option<ClockData>,
+    pub compression: Option<Compression>,
     pub info: Info,
 }
 
@@ -127,7 +179,9 @@ impl BuildIdRow {
         out.resize(out.len() + size - BUILD_ID_ROW - path.len(), 0);
     }
 
-    fn take(raw: &RawRecord<'_>) -> Result<Self, Malformed> {
+    /// Reads a row. Old ones do not say how long the ID is: 20 bytes, if not padded by as much
+    /// as a shorter usual one would be.
+    pub(super) fn take(raw: &RawRecord<'_>) -> Result<Self, Malformed> {
         let mut c = raw.cursor();
         c.skip(4, "build ID table pid")?;
         let at = c.offset();
@@ -135,7 +189,9 @@ impl BuildIdRow {
         let len = if raw.misc & misc::BUILD_ID_SIZE != 0 {
             bytes.get(BUILD_ID_MAX).copied().map_or(0, usize::from)
         } else {
-            BUILD_ID_MAX
+            let id = bytes.get(..BUILD_ID_MAX).unwrap_or(bytes);
+            let padded = |len: usize| id.iter().skip(len).all(|&byte| byte == 0);
+            [8, 16].into_iter().find(|&len| padded(len)).unwrap_or(BUILD_ID_MAX)
         };
         let build_id = bytes
             .get(..len.min(BUILD_ID_MAX + 1))
@@ -231,16 +287,41 @@ impl Features {
         out
     }
 
-    /// Takes in the section of feature bit `bit`, which lies at `offset`.
-    pub(super) fn take(&mut self, bit: u32, bytes: &[u8], offset: u64) -> Result<(), Malformed> {
-        let mut c = Cursor::new(bytes, offset);
+    /// Whether a file that is written with these features has one with this number. Others
+    /// have to be copied, if they are to be kept.
+    pub fn writes(bit: u32) -> bool {
+        use Feature as F;
+        let written = [
+            F::BuildId,
+            F::Hostname,
+            F::OsRelease,
+            F::Version,
+            F::Arch,
+            F::NrCpus,
+            F::CpuDesc,
+            F::TotalMem,
+            F::Cmdline,
+            F::EventDesc,
+            F::SampleTime,
+            F::PerfBid,
+        ];
+        written.iter().any(|&feature| feature as u32 == bit)
+    }
+
+    /// Takes in the section of feature bit `bit`, which lies at `offset`. `foreign`: it is of
+    /// the other byte order.
+    pub(super) fn take(
+        &mut self,
+        bit: u32,
+        bytes: &[u8],
+        offset: u64,
+        foreign: bool,
+    ) -> Result<(), Malformed> {
+        let mut c = Cursor::new(bytes, offset).foreign(foreign);
         match bit {
             b if b == Feature::BuildId as u32 => {
-                let (mut rest, mut at) = (bytes, offset);
-                while let Some((raw, after)) = RawRecord::split(rest, at)? {
+                while let Some(raw) = RawRecord::take(&mut c)? {
                     self.build_ids.push(BuildIdRow::take(&raw)?);
-                    at = at.saturating_add((rest.len() - after.len()) as u64);
-                    rest = after;
                 }
             }
             b if b == Feature::Hostname as u32 => self.hostname = Some(string(&mut c, "hostname")?),
@@ -250,25 +331,30 @@ impl Features {
             b if b == Feature::Version as u32 => self.version = Some(string(&mut c, "version")?),
             b if b == Feature::Arch as u32 => self.arch = Some(string(&mut c, "arch")?),
             b if b == Feature::CpuDesc as u32 => self.cpu_desc = Some(string(&mut c, "cpudesc")?),
+            b if b == Feature::CpuId as u32 => self.cpu_id = Some(string(&mut c, "cpuid")?),
             b if b == Feature::NrCpus as u32 => {
                 self.nr_cpus = Some((c.u32("nrcpus")?, c.u32("nrcpus")?));
             }
             b if b == Feature::TotalMem as u32 => self.total_mem = Some(c.u64("total memory")?),
             b if b == Feature::Cmdline as u32 => self.cmdline = list(&mut c, "cmdline")?,
-            b if b == Feature::EventDesc as u32 => {
-                let nr = c.u32("event count")?;
-                let attr_size = c.u32("event attr size")?;
-                for _ in 0..nr {
-                    c.skip(attr_size.into(), "event attr")?;
-                    let nr_ids = c.u32("event ID count")?;
-                    let name = string(&mut c, "event name")?;
-                    let ids = c.u64s(nr_ids.into(), "event IDs")?;
-                    self.events.push((name, ids.iter().map(|id| id.get()).collect()));
-                }
+            b if b == Feature::EventDesc as u32 => self.events = events(&mut c)?,
+            b if b == Feature::PmuMappings as u32 => {
+                let nr = c.u32("PMU count")?;
+                let pmu = |_| Ok((c.u32("PMU type")?, string(&mut c, "PMU name")?));
+                self.pmus = (0..nr).map(pmu).collect::<Result<_, _>>()?;
+            }
+            b if b == Feature::GroupDesc as u32 => {
+                let nr = c.u32("group count")?;
+                self.groups = (0..nr).map(|_| group(&mut c)).collect::<Result<_, _>>()?;
             }
             b if b == Feature::SampleTime as u32 => {
                 self.sample_time = Some((c.u64("sample time")?, c.u64("sample time")?));
             }
+            b if b == Feature::ClockId as u32 => {
+                self.clock_resolution = Some(c.u64("clock resolution")?);
+            }
+            b if b == Feature::ClockData as u32 => self.clock_data = Some(clock_data(&mut c)?),
+            b if b == Feature::Compressed as u32 => self.compression = Some(compression(&mut c)?),
             b if b == Feature::PerfBid as u32 => {
                 self.info = Info::from_list(&list(&mut c, "perf-bid info")?);
             }
@@ -276,6 +362,46 @@ impl Features {
         }
         Ok(())
     }
+}
+
+fn events(c: &mut Cursor<'_>) -> Result<Vec<(String, Vec<u64>)>, Malformed> {
+    let nr = c.u32("event count")?;
+    let attr_size = c.u32("event attr size")?;
+    let event = |_| {
+        c.skip(attr_size.into(), "event attr")?;
+        let nr_ids = c.u32("event ID count")?;
+        let name = string(c, "event name")?;
+        let ids = (0..nr_ids).map(|_| c.u64("event IDs")).collect::<Result<_, _>>()?;
+        Ok((name, ids))
+    };
+    (0..nr).map(event).collect()
+}
+
+fn group(c: &mut Cursor<'_>) -> Result<Group, Malformed> {
+    Ok(Group {
+        name: string(c, "group name")?,
+        leader: c.u32("group leader")?,
+        members: c.u32("group members")?,
+    })
+}
+
+fn clock_data(c: &mut Cursor<'_>) -> Result<ClockData, Malformed> {
+    Ok(ClockData {
+        version: c.u32("clock data version")?,
+        clockid: c.u32("clock data clock")?,
+        wall: c.u64("clock data wall time")?,
+        clock: c.u64("clock data clock time")?,
+    })
+}
+
+fn compression(c: &mut Cursor<'_>) -> Result<Compression, Malformed> {
+    Ok(Compression {
+        version: c.u32("compression version")?,
+        kind: c.u32("compression type")?,
+        level: c.u32("compression level")?,
+        ratio: c.u32("compression ratio")?,
+        mmap_len: c.u32("compression mmap_len")?,
+    })
 }
 
 #[cfg(test)]
@@ -308,14 +434,16 @@ mod tests {
             events: vec![("cpu-clock".into(), vec![7, 8])],
             sample_time: Some((1, 2)),
             info: Info { boot_id: Some("b".into()), lost_samples: 3 },
+            ..Features::default()
         };
         let attrs = [crate::attr::Attr::default().to_bytes()];
         let mut read = Features::default();
         for (feature, bytes) in features.sections(&attrs) {
-            read.take(feature as u32, &bytes, 0).unwrap();
+            assert!(Features::writes(feature as u32));
+            read.take(feature as u32, &bytes, 0, false).unwrap();
             // No prefix of a section may do worse than an error.
             for len in 0..bytes.len() {
-                let _ = Features::default().take(feature as u32, &bytes[..len], 0);
+                let _ = Features::default().take(feature as u32, &bytes[..len], 0, false);
             }
         }
         assert_eq!(read, features);

@@ -175,7 +175,7 @@ impl<'a> Joiner<'a> {
         self.counts.unclaimed += lasts.filter(|last| !last.claimed).count() as u64;
     }
 
-    fn sample(&mut self, event: usize, sample: Box<Sample<'a>>) {
+    fn sample(&mut self, event: usize, sample: Sample<'a>) {
         let tid = sample.tid;
         let cookie = Cookie::of(&sample);
         let mut joined =

@@ -108,7 +108,7 @@ impl Scan {
                 Record::Comm(comm) => self.known(comm.tid),
                 Record::Fork(task) => self.known(task.tid),
                 Record::Lost(lost) | Record::LostSamples(lost) => self.lost_records += lost.lost,
-                Record::Exit(_) | Record::FinishedRound | Record::Other(_) => {}
+                _ => {}
             }
         }
         Ok(())
