@@ -25,8 +25,7 @@ pub enum ByteOrder {
 
 impl ByteOrder {
     /// This machine's.
-    pub const NATIVE: Self =
-        if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
+    pub const NATIVE: Self = if cfg!(target_endian = "little") { Self::Little } else { Self::Big };
 
     fn opposite(self) -> Self {
         match self {
@@ -141,7 +140,8 @@ fn bits(bytes: &[u8], width: usize, order: ByteOrder) -> Vec<u32> {
             ByteOrder::Big => at / width * width + (width - 1 - at % width),
         }
     };
-    let set = |bit: &usize| bytes.get(byte_of_bit(*bit)).is_some_and(|byte| byte >> (bit % 8) & 1 == 1);
+    let set =
+        |bit: &usize| bytes.get(byte_of_bit(*bit)).is_some_and(|byte| byte >> (bit % 8) & 1 == 1);
     (0..8 * bytes.len()).filter(set).map(|bit| bit as u32).collect()
 }
 

@@ -68,7 +68,9 @@ impl Tables {
         let index = self.events.all().len();
         let stated = attr::stated_size(bytes, offset)? as usize;
         let known = attr::ATTR_SIZE as usize;
-        if bytes.get(known..stated.min(bytes.len())).is_some_and(|tail| tail.iter().any(|&b| b != 0))
+        if bytes
+            .get(known..stated.min(bytes.len()))
+            .is_some_and(|tail| tail.iter().any(|&b| b != 0))
         {
             self.notes.push(format!(
                 "the attr of event {index} is {stated} bytes long, and not all of those after \
@@ -76,6 +78,16 @@ impl Tables {
             ));
         }
         self.events.push(attr, ids, offset)
+    }
+
+    /// Gives the events that have no name the ones of the event description feature.
+    pub(super) fn name_events(&mut self) {
+        let names = self.features.events.iter().map(|(name, _)| name);
+        for (event, name) in self.events.all_mut().iter_mut().zip(names) {
+            if event.name.is_empty() {
+                event.name.clone_from(name);
+            }
+        }
     }
 }
 
@@ -310,8 +322,7 @@ impl Sink {
         };
         let data = c.bytes(len, "compressed data")?;
         let foreign = self.input.foreign;
-        let mut splitter =
-            self.inner.take().unwrap_or_else(|| Splitter::new(raw.offset, foreign));
+        let mut splitter = self.inner.take().unwrap_or_else(|| Splitter::new(raw.offset, foreign));
         let mut decoder = match self.decoder.take() {
             Some(decoder) => decoder,
             None => Decoder::new()?,
@@ -340,9 +351,9 @@ impl Sink {
         let mut input = InBuffer::around(data);
         loop {
             let mut output = OutBuffer::around(buf.as_mut_slice());
-            decoder.run(&mut input, &mut output).map_err(|error| {
-                Malformed::new(offset, format!("damaged: {error}"))
-            })?;
+            decoder
+                .run(&mut input, &mut output)
+                .map_err(|error| Malformed::new(offset, format!("damaged: {error}")))?;
             let len = output.pos();
             splitter.push(buf.get(..len).unwrap_or_default());
             self.drain(splitter, true)?;
@@ -387,8 +398,7 @@ impl Sink {
                 {
                     self.section(bit, after - section.len() as u64..after);
                     let foreign = self.input.foreign;
-                    let taken =
-                        self.tables.features.take(bit, section, c.offset(), foreign);
+                    let taken = self.tables.features.take(bit, section, c.offset(), foreign);
                     self.tables.feature_errors.extend(taken.err());
                 }
             }
@@ -403,10 +413,13 @@ impl Sink {
     }
 
     fn finish(mut self, end: Option<Malformed>) -> Result<Normal, DataError> {
+        self.tables.name_events();
         let notes = &mut self.tables.notes;
-        notes.extend(self.passed_over.iter().map(|(type_, count)| {
-            format!("{count} records of unknown type {type_} passed over")
-        }));
+        notes.extend(
+            self.passed_over.iter().map(|(type_, count)| {
+                format!("{count} records of unknown type {type_} passed over")
+            }),
+        );
         if self.passed_over_more > 0 {
             notes.push(format!("{} records of more types passed over", self.passed_over_more));
         }

@@ -396,9 +396,8 @@ fn has_compressed(bytes: &[u8], data: Section, foreign: bool) -> bool {
     // What is foreign is normalised in any case.
     let mut records = Records::new(rest, data.at, None, None).map_while(Result::ok);
     !foreign
-        && records.any(|raw| {
-            matches!(raw.type_, record_type::COMPRESSED | record_type::COMPRESSED2)
-        })
+        && records
+            .any(|raw| matches!(raw.type_, record_type::COMPRESSED | record_type::COMPRESSED2))
 }
 
 fn take_features(tables: &mut Tables, bytes: &[u8], sections: &Sections, order: ByteOrder) {
@@ -414,10 +413,7 @@ fn take_features(tables: &mut Tables, bytes: &[u8], sections: &Sections, order: 
         tables.feature_errors.extend(found.err());
         at = at.saturating_add(16);
     }
-    let names = tables.features.events.iter().map(|(name, _)| name);
-    for (event, name) in tables.events.all_mut().iter_mut().zip(names) {
-        event.name.clone_from(name);
-    }
+    tables.name_events();
 }
 
 fn feature_section(bytes: &[u8], at: u64, foreign: bool) -> Result<(u64, &[u8]), Malformed> {
@@ -435,6 +431,9 @@ fn slice<'a>(bytes: &'a [u8], at: u64, len: u64, what: &str) -> Result<&'a [u8],
     section(bytes, Section { at, len }).ok_or_else(|| {
         let have = bytes.len();
         let offset = at.min(have as u64);
-        Malformed::new(offset, format!("{what} of {len} bytes at {at:#x} reaches past the file's {have} bytes"))
+        Malformed::new(
+            offset,
+            format!("{what} of {len} bytes at {at:#x} reaches past the file's {have} bytes"),
+        )
     })
 }

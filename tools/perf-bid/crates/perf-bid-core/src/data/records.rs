@@ -119,6 +119,8 @@ impl<'a> Behind<'a> {
         // SAFETY: `new`'s caller promised a shared mapping of a file, whose pages this drops
         // from the page table; what they hold stays in the file and is read from there again.
         // Advice that the kernel does not take changes nothing.
-        unsafe { libc::madvise(range.as_ptr().cast_mut().cast(), range.len(), libc::MADV_DONTNEED) };
+        unsafe {
+            libc::madvise(range.as_ptr().cast_mut().cast(), range.len(), libc::MADV_DONTNEED)
+        };
     }
 }

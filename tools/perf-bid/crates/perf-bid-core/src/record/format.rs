@@ -61,22 +61,15 @@ impl From<&Attr> for Format {
         let has = |bit| set & bit != 0;
         let size = |order: &[u64]| size_of_fields(set, order);
         let all = attr.sample_id_all();
-        let id_in_sample = has(sample::ID).then(|| {
-            size(&[sample::IP, sample::TID, sample::TIME, sample::ADDR])
-        });
-        let id_from_end = has(sample::ID).then(|| {
-            size(&[sample::ID, sample::STREAM_ID, sample::CPU])
-        });
+        let id_in_sample =
+            has(sample::ID).then(|| size(&[sample::IP, sample::TID, sample::TIME, sample::ADDR]));
+        let id_from_end =
+            has(sample::ID).then(|| size(&[sample::ID, sample::STREAM_ID, sample::CPU]));
         // The identifier is the first in a sample, and the last elsewhere.
         let (first, last) = if has(sample::IDENTIFIER) { (Some(0), Some(8)) } else { (None, None) };
         let time_in_sample = size(&[sample::IDENTIFIER, sample::IP, sample::TID]);
-        let time_from_end = size(&[
-            sample::TIME,
-            sample::ID,
-            sample::STREAM_ID,
-            sample::CPU,
-            sample::IDENTIFIER,
-        ]);
+        let time_from_end =
+            size(&[sample::TIME, sample::ID, sample::STREAM_ID, sample::CPU, sample::IDENTIFIER]);
         Self {
             sample_type: set,
             read_format: attr.read_format,
@@ -120,9 +113,7 @@ impl Format {
             record_type::AUX => Record::Aux(self.aux(raw)?),
             record_type::AUX_OUTPUT_HW_ID => Record::AuxOutputHwId(self.aux_output_hw_id(raw)?),
             record_type::ITRACE_START => Record::ItraceStart(self.itrace_start(raw)?),
-            record_type::SWITCH | record_type::SWITCH_CPU_WIDE => {
-                Record::Switch(self.switch(raw)?)
-            }
+            record_type::SWITCH | record_type::SWITCH_CPU_WIDE => Record::Switch(self.switch(raw)?),
             record_type::NAMESPACES => Record::Namespaces(self.namespaces(raw)?),
             record_type::KSYMBOL => Record::Ksymbol(self.ksymbol(raw)?),
             record_type::BPF_EVENT => Record::BpfEvent(self.bpf_event(raw)?),
@@ -493,8 +484,8 @@ impl Format {
         let (pid, tid) = (c.u32("namespaces pid")?, c.u32("namespaces tid")?);
         let nr = c.u64("namespaces nr")?;
         let links = c.bytes(nr.saturating_mul(16), "namespaces")?;
-        let links = <[[U64; 2]]>::ref_from_bytes(links)
-            .map_err(|_| c.error("namespaces are cut off"))?;
+        let links =
+            <[[U64; 2]]>::ref_from_bytes(links).map_err(|_| c.error("namespaces are cut off"))?;
         Ok(Namespaces { pid, tid, links, id })
     }
 

@@ -366,13 +366,11 @@ pub(crate) fn user_record(type_: u32, body: Swapper<'_>) -> Result<bool> {
         }
         record_type::HEADER_EVENT_TYPE => s.u64s(1, "event type")?,
         record_type::HEADER_TRACING_DATA | record_type::HEADER_BUILD_ID => s.u32s(1, "size")?,
-        record_type::FINISHED_ROUND
-        | record_type::FINISHED_INIT
-        | record_type::COMPRESSED => {}
+        record_type::FINISHED_ROUND | record_type::FINISHED_INIT | record_type::COMPRESSED => {}
         record_type::COMPRESSED2 => s.u64s(1, "compressed size")?,
-        record_type::ID_INDEX
-        | record_type::STAT_CONFIG
-        | record_type::STAT_ROUND => s.rest_u64s("values")?,
+        record_type::ID_INDEX | record_type::STAT_CONFIG | record_type::STAT_ROUND => {
+            s.rest_u64s("values")?
+        }
         record_type::AUXTRACE_INFO => {
             s.u32("auxtrace type")?;
             s.skip(4, "auxtrace info")?;
