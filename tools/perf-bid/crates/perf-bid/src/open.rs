@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What every command that reads a recording begins with: open it ([`data`]), add it up
-//! ([`profile`]), and set up what names its frames ([`Namer`]).
+//! ([`profile`]), and set up what names its frames ([`symbolizer`]).
 
 use std::fs::File;
 use std::io;
 use std::io::IsTerminal;
 use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
@@ -15,22 +14,25 @@ use indicatif::ProgressBar;
 use indicatif::ProgressStyle;
 use perf_bid_core::abi::BuildId;
 use perf_bid_core::abi::misc;
+use perf_bid_core::data::BuildIdRow;
 use perf_bid_core::data::PerfData;
-use perf_bid_core::place::Dso;
-use perf_bid_core::place::DsoKind;
-use perf_bid_core::place::Dsos;
-use perf_bid_core::place::Frame;
-use perf_bid_core::place::Place;
+use perf_bid_core::kernel::RecordedKernel;
 use perf_bid_core::profile;
 use perf_bid_core::profile::Profile;
+use perf_bid_core::record::Record;
+use perf_bid_core::record::text;
 use perf_bid_core::store::Store;
-use perf_bid_core::symbols::Lookup;
-use perf_bid_core::symbols::Symbols;
+use perf_bid_core::symbols::KERNEL;
+use perf_bid_core::symbols::Options;
+use perf_bid_core::symbols::Symbolizer;
 
 use crate::cli::Naming;
 
 /// Files below this size are read before a progress bar could be seen, in bytes.
 const PROGRESS_FROM: u64 = 32 << 20;
+
+/// The kernel's map record is among the first this many, if there is one.
+const KERNEL_WITHIN: usize = 4096;
 
 /// Opens a recording; `-` is standard input. Errors name the file.
 pub fn data(path: &Path) -> Result<PerfData> {
@@ -71,123 +73,43 @@ pub fn progress(len: u64, what: &'static str) -> Option<ProgressBar> {
     Some(bar)
 }
 
-/// A function at a place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Demangled.
-    pub name: Arc<str>,
-    /// In bytes from its start.
-    pub offset: Option<u64>,
-    /// Where it begins; tells functions of the same name in one file apart.
-    pub start: u64,
-    /// File and line.
-    pub source: Option<(Arc<str>, u32)>,
-    /// It has no code of its own there but is part of the next one.
-    pub inlined: bool,
+/// What finds names of frames: in the files that the recording names, and where `args` says.
+pub fn symbolizer(
+    data: &PerfData,
+    hints: &[(BuildId, Arc<str>)],
+    args: &Naming,
+    srcline: bool,
+) -> Symbolizer {
+    let mut store = Store::default();
+    for (id, path) in hints {
+        store.hint(*id, &**path);
+    }
+    if let Some(dir) = &args.symfs {
+        store = store.symfs(dir);
+    }
+    let features = data.features();
+    let is_kernel = |row: &&BuildIdRow| row.cpumode == misc::KERNEL && !row.path.ends_with(".ko");
+    let kernel = RecordedKernel {
+        build_id: features.build_ids.iter().find(is_kernel).map(|row| row.build_id),
+        boot_id: features.info.boot_id.clone(),
+        reference: kernel_reference(data),
+        release: features.os_release.clone(),
+        kallsyms: args.kallsyms.clone(),
+        vmlinux: args.vmlinux.clone(),
+    };
+    let inline = args.wants_inlined();
+    Symbolizer::new(store, Options { inline, srcline, kernel, ..Options::default() })
 }
 
-/// Where the file of a [`Dso`] is on this machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Located {
-    /// What to call it; empty if nobody knows.
-    pub name: String,
-    /// The file that symbols come from.
-    pub file: Option<PathBuf>,
-    /// Why there is no such file.
-    pub why_not: Option<String>,
-}
-
-/// Finds names of frames.
-#[derive(Debug)]
-pub struct Namer {
-    symbols: Symbols,
-}
-
-impl Namer {
-    /// Knows the files that the recording names, and those that are asked for.
-    pub fn new(data: &PerfData, hints: &[(BuildId, Arc<str>)], _args: &Naming) -> Result<Self> {
-        let mut store = Store::default();
-        for (id, path) in hints {
-            store.hint(*id, &**path);
+/// The symbol that perf puts at the end of the kernel's name, and where it was.
+fn kernel_reference(data: &PerfData) -> Option<(String, u64)> {
+    let decoded = data.records().map_while(Result::ok).filter_map(|raw| data.decode(&raw).ok());
+    let mut references = decoded.take(KERNEL_WITHIN).filter_map(|record| match record {
+        Record::Mmap(mmap) if mmap.pid == u32::MAX => {
+            let name = text(mmap.path).strip_prefix(KERNEL)?.to_owned();
+            (!name.is_empty()).then_some((name, mmap.pgoff))
         }
-        let features = data.features();
-        let kernel = features.build_ids.iter().find(|row| row.cpumode == misc::KERNEL);
-        let boot = features.info.boot_id.as_deref();
-        let symbols = Symbols::new(store, kernel.map(|row| row.build_id), boot);
-        Ok(Self { symbols })
-    }
-
-    /// The functions at a frame, innermost first; empty if there is no symbol.
-    pub fn resolve(&mut self, dsos: &Dsos, frame: Frame) -> Vec<Function> {
-        // A return address may be the first byte of the next function: the call is before it.
-        let back = u64::from(frame.caller);
-        let found = match frame.place {
-            Place::File { dso, offset } => match dsos.get(dso).and_then(|dso| dso.build_id) {
-                Some(id) => self.in_file(id, offset.saturating_sub(back)),
-                None => None,
-            },
-            Place::Memory { dso, address } => match dsos.get(dso).map(|dso| dso.kind) {
-                Some(DsoKind::Kernel | DsoKind::Module) => {
-                    self.in_kernel(address.saturating_sub(back))
-                }
-                _ => None,
-            },
-            Place::Unresolved(_) | Place::Missing => None,
-        };
-        found.into_iter().collect()
-    }
-
-    fn in_file(&mut self, id: BuildId, offset: u64) -> Option<Function> {
-        let (name, into) = match self.symbols.in_file(id, &[offset]).pop()? {
-            Lookup::Symbol(symbol) => (symbol.name, symbol.offset),
-            Lookup::Function(start) => {
-                (format!("[function {start:#x}]"), offset.saturating_sub(start))
-            }
-            Lookup::Unknown => return None,
-        };
-        Some(Function {
-            name: name.into(),
-            offset: Some(into),
-            start: offset.saturating_sub(into),
-            source: None,
-            inlined: false,
-        })
-    }
-
-    fn in_kernel(&mut self, address: u64) -> Option<Function> {
-        let symbol = self.symbols.in_kernel(&[address]).pop()??;
-        Some(Function {
-            start: address.saturating_sub(symbol.offset),
-            name: symbol.name.into(),
-            offset: Some(symbol.offset),
-            source: None,
-            inlined: false,
-        })
-    }
-
-    /// Where the file of `dso` is.
-    pub fn locate(&mut self, dso: &Dso) -> Located {
-        let recorded = dso.path.to_string();
-        let Some(id) = dso.build_id.filter(|_| dso.kind == DsoKind::File) else {
-            return Located { name: recorded, ..Located::default() };
-        };
-        let binary = self.symbols.binary(id);
-        let name = binary.name.clone().unwrap_or(recorded);
-        let file = binary.original.as_ref().map(|found| found.path.clone());
-        let why_not = file.is_none().then(|| match (binary.replaced, &binary.debug) {
-            (true, _) => format!("{name} has another build ID now"),
-            (false, Some(debug)) => format!(
-                "only a debug file, {}, whose offsets are not those of the original",
-                debug.path.display()
-            ),
-            (false, None) if name.is_empty() => "no file with this build ID".to_owned(),
-            (false, None) => format!("{name}: no file with this build ID"),
-        });
-        Located { name, file, why_not }
-    }
-
-    /// Why kernel symbols are not shown.
-    pub fn kernel_refusal(&self) -> Option<&str> {
-        self.symbols.kernel_refusal()
-    }
+        _ => None,
+    });
+    references.next()
 }
