@@ -7,22 +7,20 @@ use std::io;
 use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
 use indicatif::ProgressBar;
 use indicatif::ProgressStyle;
 use perf_bid_core::abi::BuildId;
-use perf_bid_core::abi::misc;
-use perf_bid_core::data::BuildIdRow;
 use perf_bid_core::data::PerfData;
+use perf_bid_core::debuginfod::Debuginfod;
 use perf_bid_core::kernel::RecordedKernel;
+use perf_bid_core::machine::Machine;
 use perf_bid_core::profile;
 use perf_bid_core::profile::Profile;
-use perf_bid_core::record::Record;
-use perf_bid_core::record::text;
 use perf_bid_core::store::Store;
-use perf_bid_core::symbols::KERNEL;
 use perf_bid_core::symbols::Options;
 use perf_bid_core::symbols::Symbolizer;
 
@@ -33,6 +31,9 @@ const PROGRESS_FROM: u64 = 32 << 20;
 
 /// The kernel's map record is among the first this many, if there is one.
 const KERNEL_WITHIN: usize = 4096;
+
+/// Longest time that servers may hold a report up, all files together.
+const FETCH_LIMIT: Duration = Duration::from_secs(120);
 
 /// Opens a recording; `-` is standard input. Errors name the file.
 pub fn data(path: &Path) -> Result<PerfData> {
@@ -79,7 +80,7 @@ pub fn symbolizer(
     hints: &[(BuildId, Arc<str>)],
     args: &Naming,
     srcline: bool,
-) -> Symbolizer {
+) -> Result<Symbolizer> {
     let mut store = Store::default();
     for (id, path) in hints {
         store.hint(*id, &**path);
@@ -87,29 +88,34 @@ pub fn symbolizer(
     if let Some(dir) = &args.symfs {
         store = store.symfs(dir);
     }
+    if args.fetch {
+        let servers = Debuginfod::from_env(FETCH_LIMIT).context(
+            "--fetch: no servers to ask; set DEBUGINFOD_URLS, e.g. to \
+             https://debuginfod.elfutils.org",
+        )?;
+        store = store.fetcher(servers.into_fetcher());
+    }
+    let inline = args.wants_inlined();
+    let kernel = recorded_kernel(data, args);
+    Ok(Symbolizer::new(store, Options { inline, srcline, kernel, ..Options::default() }))
+}
+
+/// What the recording and the user say about the recorded kernel.
+fn recorded_kernel(data: &PerfData, args: &Naming) -> RecordedKernel {
     let features = data.features();
-    let is_kernel = |row: &&BuildIdRow| row.cpumode == misc::KERNEL && !row.path.ends_with(".ko");
-    let kernel = RecordedKernel {
-        build_id: features.build_ids.iter().find(is_kernel).map(|row| row.build_id),
+    let mut machine = Machine::new(&features.build_ids);
+    for raw in data.records().map_while(Result::ok).take(KERNEL_WITHIN) {
+        if let Ok(record) = data.decode(&raw) {
+            machine.record(&record);
+        }
+    }
+    let reference = machine.kernel_reference();
+    RecordedKernel {
+        build_id: machine.dsos.get(machine.kernel()).and_then(|dso| dso.build_id),
         boot_id: features.info.boot_id.clone(),
-        reference: kernel_reference(data),
+        reference: reference.map(|found| (found.symbol.clone(), found.address)),
         release: features.os_release.clone(),
         kallsyms: args.kallsyms.clone(),
         vmlinux: args.vmlinux.clone(),
-    };
-    let inline = args.wants_inlined();
-    Symbolizer::new(store, Options { inline, srcline, kernel, ..Options::default() })
-}
-
-/// The symbol that perf puts at the end of the kernel's name, and where it was.
-fn kernel_reference(data: &PerfData) -> Option<(String, u64)> {
-    let decoded = data.records().map_while(Result::ok).filter_map(|raw| data.decode(&raw).ok());
-    let mut references = decoded.take(KERNEL_WITHIN).filter_map(|record| match record {
-        Record::Mmap(mmap) if mmap.pid == u32::MAX => {
-            let name = text(mmap.path).strip_prefix(KERNEL)?.to_owned();
-            (!name.is_empty()).then_some((name, mmap.pgoff))
-        }
-        _ => None,
-    });
-    references.next()
+    }
 }

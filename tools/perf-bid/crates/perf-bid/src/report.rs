@@ -151,7 +151,7 @@ impl Recording {
         };
         let profile = open::profile(&data, options);
         let lines = keys.contains(&SortKey::Srcline);
-        let mut symbolizer = open::symbolizer(&data, &profile.hints, &args.naming, lines);
+        let mut symbolizer = open::symbolizer(&data, &profile.hints, &args.naming, lines)?;
         let detail = Detail { lines, inlined: args.naming.wants_inlined() };
         let names = Names::find(&profile, &mut symbolizer, detail);
         let kernel_refusal = symbolizer.kernel_problem().map(str::to_owned);

@@ -33,6 +33,7 @@ use perf_bid_core::record::SampleId;
 use perf_bid_core::stream::Item;
 use perf_bid_core::stream::Joined;
 
+use self::fields::Field;
 use self::fields::Fields;
 use self::filter::Filter;
 use self::frames::Choice;
@@ -43,7 +44,6 @@ use self::output::Output;
 use self::text::Text;
 use crate::cli;
 use crate::open;
-use crate::open::Namer;
 
 const STDOUT: &str = "cannot write to standard output";
 
@@ -70,7 +70,7 @@ pub fn run(args: &cli::Script) -> Result<ExitCode> {
     for error in data.feature_errors() {
         eprintln!("perf-bid: {shown}: {error}");
     }
-    if let Some(why) = printer.frames.kernel_refusal() {
+    if let Some(why) = printer.frames.kernel_problem() {
         eprintln!("perf-bid: no kernel symbols: {why}");
     }
     if let Some(damage) = damage {
@@ -98,7 +98,8 @@ impl<'a> Printer<'a> {
         machine: Machine,
         fields: Fields,
     ) -> Result<Self> {
-        let namer = Namer::new(data, &machine.hints, &args.naming)?;
+        let srcline = fields.has(Field::Srcline) || args.json;
+        let symbolizer = open::symbolizer(data, &machine.hints(), &args.naming, srcline)?;
         let choice = Choice { dsos: args.dsos.clone(), symbols: args.symbols.clone() };
         let build_ids = data.events().iter().any(|event| event.attr.wants_build_ids());
         let chains = sample::CALLCHAIN | sample::CALLCHAIN_BUILD_ID_OFFSET;
@@ -116,7 +117,7 @@ impl<'a> Printer<'a> {
             text: Text { fields, ns: args.ns, event_width },
             filter: Filter::new(args)?,
             machine,
-            frames: Frames::new(namer, choice, build_ids),
+            frames: Frames::new(symbolizer, choice, build_ids),
             events,
             raw: Vec::new(),
         })

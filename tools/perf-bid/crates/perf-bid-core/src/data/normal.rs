@@ -79,6 +79,16 @@ impl Tables {
         }
         self.events.push(attr, ids, offset)
     }
+
+    /// Gives the events that have no name the ones of the event description feature.
+    pub(super) fn name_events(&mut self) {
+        let names = self.features.events.iter().map(|(name, _)| name);
+        for (event, name) in self.events.all_mut().iter_mut().zip(names) {
+            if event.name.is_empty() {
+                event.name.clone_from(name);
+            }
+        }
+    }
 }
 
 /// Records that can be used as they are.
@@ -403,6 +413,7 @@ impl Sink {
     }
 
     fn finish(mut self, end: Option<Malformed>) -> Result<Normal, DataError> {
+        self.tables.name_events();
         let notes = &mut self.tables.notes;
         notes.extend(
             self.passed_over.iter().map(|(type_, count)| {

@@ -413,10 +413,7 @@ fn take_features(tables: &mut Tables, bytes: &[u8], sections: &Sections, order: 
         tables.feature_errors.extend(found.err());
         at = at.saturating_add(16);
     }
-    let names = tables.features.events.iter().map(|(name, _)| name);
-    for (event, name) in tables.events.all_mut().iter_mut().zip(names) {
-        event.name.clone_from(name);
-    }
+    tables.name_events();
 }
 
 fn feature_section(bytes: &[u8], at: u64, foreign: bool) -> Result<(u64, &[u8]), Malformed> {

@@ -106,10 +106,10 @@ mod tests {
     #[test]
     fn nothing_goes_out_before_the_pass_after() {
         let mut sorter = Sorter::new(100);
-        [(10, 0), (30, 1), (20, 2)].map(|(time, at)| sorter.push(key(time, at)));
+        [(10, 0), (30, 1), (20, 2)].into_iter().for_each(|(time, at)| sorter.push(key(time, at)));
         sorter.end_pass();
         assert_eq!(drain(&mut sorter), []);
-        [(25, 3), (40, 4), (30, 5)].map(|(time, at)| sorter.push(key(time, at)));
+        [(25, 3), (40, 4), (30, 5)].into_iter().for_each(|(time, at)| sorter.push(key(time, at)));
         assert_eq!(drain(&mut sorter), []);
         sorter.end_pass();
         assert_eq!(drain(&mut sorter), [(10, 0), (20, 2), (25, 3), (30, 1), (30, 5)]);

@@ -349,7 +349,7 @@ fn short_name(long: &str, kind: DsoKind) -> String {
 fn origin(long: &str, kind: DsoKind) -> Origin {
     let file = long.rsplit('/').next().unwrap_or(long);
     match kind {
-        DsoKind::Kernel | DsoKind::Module => Origin::Kernel,
+        DsoKind::Kernel | DsoKind::Module | DsoKind::Ksymbol { .. } => Origin::Kernel,
         DsoKind::Anon { .. } => Origin::Jit,
         DsoKind::Vdso => Origin::Library,
         DsoKind::File if file == "[vdso]" => Origin::Library,

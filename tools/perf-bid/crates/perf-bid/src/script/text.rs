@@ -137,14 +137,14 @@ impl Text {
 
     /// The lines of a frame, without the value that they begin with.
     fn render(&self, named: &Named) -> Lines {
-        let functions = &named.functions;
+        let functions = &named.resolved.functions;
         let count = functions.len().max(1);
         (0..count).map(|at| self.line(named, at).into_boxed_slice()).collect()
     }
 
     fn line(&self, named: &Named, at: usize) -> Vec<u8> {
         let has = |field| self.fields.has(field);
-        let function = named.functions.get(at);
+        let function = named.resolved.functions.get(at);
         let inlined = function.is_some_and(|function| function.inlined);
         let mut line = Vec::new();
         if has(Field::Sym) {
@@ -214,7 +214,7 @@ fn separate(line: &mut Vec<u8>) {
 fn source_line(line: &mut Vec<u8>, named: &Named, at: usize) {
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     line.extend_from_slice(b"\n  ");
-    let function = named.functions.get(at);
+    let function = named.resolved.functions.get(at);
     if let Some((file, number)) = function.and_then(|function| function.source.as_ref()) {
         line.extend_from_slice(base(file).as_bytes());
         line.push(b':');
