@@ -9,6 +9,8 @@
 mod calls;
 mod columns;
 mod diff;
+#[cfg(test)]
+mod fixture;
 mod flame;
 mod graph;
 mod header;

@@ -4,6 +4,8 @@
 
 mod app;
 mod draw;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
