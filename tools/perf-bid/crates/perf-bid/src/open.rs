@@ -20,7 +20,10 @@ use perf_bid_core::kernel::RecordedKernel;
 use perf_bid_core::machine::Machine;
 use perf_bid_core::profile;
 use perf_bid_core::profile::Profile;
+use perf_bid_core::record::FileKey;
+use perf_bid_core::record::Record;
 use perf_bid_core::store::Store;
+use perf_bid_core::symbols::KERNEL;
 use perf_bid_core::symbols::Options;
 use perf_bid_core::symbols::Symbolizer;
 
@@ -104,14 +107,24 @@ pub fn symbolizer(
 fn recorded_kernel(data: &PerfData, args: &Naming) -> RecordedKernel {
     let features = data.features();
     let mut machine = Machine::new(&features.build_ids);
+    let mut in_record = None;
     for raw in data.records().map_while(Result::ok).take(KERNEL_WITHIN) {
-        if let Ok(record) = data.decode(&raw) {
-            machine.record(&record);
+        let Ok(record) = data.decode(&raw) else { continue };
+        machine.record(&record);
+        match record {
+            Record::Mmap(mmap) if mmap.path.starts_with(KERNEL.as_bytes()) => {
+                in_record = in_record.or(match mmap.file {
+                    FileKey::BuildId(id) => Some(id),
+                    _ => None,
+                });
+            }
+            _ => {}
         }
     }
+    let in_table = machine.dsos.get(machine.kernel()).and_then(|dso| dso.build_id);
     let reference = machine.kernel_reference();
     RecordedKernel {
-        build_id: machine.dsos.get(machine.kernel()).and_then(|dso| dso.build_id),
+        build_id: in_table.or(in_record),
         boot_id: features.info.boot_id.clone(),
         reference: reference.map(|found| (found.symbol.clone(), found.address)),
         release: features.os_release.clone(),

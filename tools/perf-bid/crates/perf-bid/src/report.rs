@@ -9,6 +9,8 @@
 pub mod calls;
 mod columns;
 mod diff;
+#[cfg(test)]
+mod fixture;
 pub mod flame;
 mod graph;
 pub mod header;

@@ -49,6 +49,9 @@ use crate::cli;
 use crate::open;
 use crate::report::header;
 
+/// Width of a thread's name where callchains do not follow.
+const COMM_WIDTH: usize = 16;
+
 const STDOUT: &str = "cannot write to standard output";
 
 /// What a line begins with.
@@ -203,7 +206,9 @@ impl<'a> Printer<'a> {
         };
         let SampleId { pid, tid, time, cpu, .. } = id;
         let sample = Sample { pid, tid, time, cpu, ..Sample::default() };
-        let comm = self.machine.comm(tid.unwrap_or(0));
+        // What a tool made up says no more than whose name it is.
+        let named = if let Record::Comm(comm) = record { Some(comm.tid) } else { tid };
+        let comm = self.machine.comm(named.unwrap_or(0));
         let head = Head { comm: self.machine.comm_name(comm), event: None, sample: &sample };
         if !self.filter.takes(&head) {
             return;
@@ -214,7 +219,8 @@ impl<'a> Printer<'a> {
             let members = serde_json::Value::Object(records::members(record)).to_string();
             out.extend_from_slice(members.get(1..).unwrap_or("}").as_bytes());
         } else {
-            self.text.head(out, &head, 0);
+            let in_chains = self.events.first().is_some_and(|(_, chain)| *chain);
+            self.text.head(out, &head, if in_chains { 0 } else { COMM_WIDTH });
             out.extend_from_slice(records::line(record).as_bytes());
         }
         out.push(b'\n');

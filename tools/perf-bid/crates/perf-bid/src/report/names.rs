@@ -55,6 +55,8 @@ pub struct Symbol {
     pub place: Place,
     /// Source line of that place.
     pub source: Option<(Arc<str>, u32)>,
+    /// How far into the function that place is.
+    pub offset: Option<u64>,
 }
 
 /// What a DSO is called.
@@ -84,6 +86,18 @@ struct Identity {
     inlined: bool,
     /// If lines are told apart.
     source: Option<(Arc<str>, u32)>,
+    /// If lines are told apart and not known.
+    offset: Option<u64>,
+}
+
+/// The functions of a frame.
+#[derive(Clone, Copy)]
+struct FrameNames {
+    /// Part of [`Names::functions`].
+    from: u32,
+    to: u32,
+    /// What samples that fell there belong to.
+    own: SymId,
 }
 
 /// The names of all frames of a profile.
@@ -93,8 +107,7 @@ pub struct Names {
     dsos: Vec<DsoName>,
     /// Innermost function first, all frames after another.
     functions: Vec<SymId>,
-    /// Of each frame: its part of `functions`.
-    frames: Vec<(u32, u32)>,
+    frames: Vec<FrameNames>,
     index: FxHashMap<Identity, SymId>,
     dso_index: FxHashMap<(DsoId, Arc<str>), DsoIndex>,
     words: FxHashMap<String, DsoIndex>,
@@ -113,7 +126,8 @@ impl Names {
     /// Looks every frame up.
     pub fn find(profile: &Profile, symbolizer: &mut Symbolizer, detail: Detail) -> Self {
         let frames = profile.stacks.frames();
-        let mut names = Self { frames: vec![(0, 0); frames.len()], ..Self::default() };
+        let none = FrameNames { from: 0, to: 0, own: SymId(0) };
+        let mut names = Self { frames: vec![none; frames.len()], ..Self::default() };
         // File by file, each from its beginning.
         let mut order: Vec<_> = frames.iter().copied().zip(0u32..).collect();
         order.sort_unstable();
@@ -126,21 +140,31 @@ impl Names {
     }
 
     fn add(&mut self, dsos: &Dsos, resolved: &Resolved, frame: Frame, id: FrameId, detail: Detail) {
-        let from = self.functions.len();
+        let from = self.functions.len() as u32;
         let (dso, address) = self.whereabouts(dsos, resolved, frame.place);
-        let last = resolved.functions.len().saturating_sub(1);
-        for (at, function) in resolved.functions.iter().enumerate() {
-            if at == last || detail.inlined {
-                let symbol = self.intern(dso, frame.place, function, detail);
-                self.functions.push(symbol);
+        let functions = &resolved.functions;
+        let own = match (functions.first(), functions.last()) {
+            (Some(innermost), Some(last)) => {
+                let called = functions.len().saturating_sub(1);
+                for (at, function) in functions.iter().enumerate() {
+                    if at == called || detail.inlined {
+                        let symbol = self.intern(dso, frame.place, function, detail);
+                        self.functions.push(symbol);
+                    }
+                }
+                // As in perf: the function that was called, but the line that was run.
+                let own = Function { source: innermost.source.clone(), ..last.clone() };
+                self.intern(dso, frame.place, &own, detail)
             }
-        }
-        if resolved.functions.is_empty() {
-            let symbol = self.unnamed(dso, frame.place, resolved.unnamed, address);
-            self.functions.push(symbol);
-        }
+            _ => {
+                let start = resolved.unnamed.filter(|_| !detail.lines);
+                let symbol = self.unnamed(dso, frame.place, start, address);
+                self.functions.push(symbol);
+                symbol
+            }
+        };
         if let Some(slot) = self.frames.get_mut(id.0 as usize) {
-            *slot = (from as u32, self.functions.len() as u32);
+            *slot = FrameNames { from, to: self.functions.len() as u32, own };
         }
     }
 
@@ -158,35 +182,39 @@ impl Names {
     }
 
     fn intern(&mut self, dso: DsoIndex, place: Place, f: &Function, detail: Detail) -> SymId {
+        let without_line = detail.lines && f.source.is_none();
         let identity = Identity {
             dso,
             name: Some(f.name.clone()),
             start: f.start,
             inlined: f.inlined,
             source: f.source.clone().filter(|_| detail.lines),
+            offset: f.offset.filter(|_| without_line),
         };
-        self.symbol(identity, place, f.source.clone())
+        self.symbol(identity, place, f.source.as_ref(), f.offset)
     }
 
     fn unnamed(&mut self, dso: DsoIndex, place: Place, start: Option<u64>, address: u64) -> SymId {
         // Functions without a name are told apart by where they begin.
         let name = start.map(|start| format!("[function {start:#x}]").into());
         let start = start.unwrap_or(address);
-        self.symbol(Identity { dso, name, start, inlined: false, source: None }, place, None)
+        let identity = Identity { dso, name, start, inlined: false, source: None, offset: None };
+        self.symbol(identity, place, None, None)
     }
 
     fn symbol(
         &mut self,
         identity: Identity,
         place: Place,
-        source: Option<(Arc<str>, u32)>,
+        source: Option<&(Arc<str>, u32)>,
+        offset: Option<u64>,
     ) -> SymId {
         if let Some(&id) = self.index.get(&identity) {
             return id;
         }
         let id = SymId(self.symbols.len() as u32);
         let Identity { dso, name, inlined, .. } = identity.clone();
-        self.symbols.push(Symbol { dso, name, inlined, place, source });
+        self.symbols.push(Symbol { dso, name, inlined, place, source: source.cloned(), offset });
         self.index.insert(identity, id);
         id
     }
@@ -251,8 +279,15 @@ impl Names {
 
     /// The functions of a frame, innermost first; at least one.
     pub fn functions(&self, frame: FrameId) -> &[SymId] {
-        let (from, to) = self.frames.get(frame.0 as usize).copied().unwrap_or_default();
-        self.functions.get(from as usize..to as usize).unwrap_or_default()
+        let names = self.frames.get(frame.0 as usize);
+        let part = names.map_or(0..0, |names| names.from as usize..names.to as usize);
+        self.functions.get(part).unwrap_or_default()
+    }
+
+    /// What samples in a frame belong to: the function that was called there, not those inlined
+    /// into it.
+    pub fn own(&self, frame: FrameId) -> Option<SymId> {
+        self.frames.get(frame.0 as usize).map(|names| names.own)
     }
 
     /// All symbols.
@@ -268,11 +303,6 @@ impl Names {
     /// The DSO of a symbol.
     pub fn dso_of(&self, id: SymId) -> Option<&DsoName> {
         self.get(id).and_then(|symbol| self.dsos.get(symbol.dso.0 as usize))
-    }
-
-    /// All DSOs in which frames lie.
-    pub fn dsos(&self) -> &[DsoName] {
-        &self.dsos
     }
 
     /// Number of files in which frames lie.

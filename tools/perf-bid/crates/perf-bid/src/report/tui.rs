@@ -4,6 +4,8 @@
 
 mod app;
 mod draw;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,6 +28,9 @@ pub use self::app::Source;
 /// How long a signal may go unnoticed.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// Exit status after a signal that the terminal did not survive.
+const HUNG_UP: i32 = 129;
+
 /// Browses a profile until the user has seen enough.
 pub fn run(source: Source<'_>) -> Result<()> {
     let mut app = App::new(source);
@@ -33,12 +38,26 @@ pub fn run(source: Source<'_>) -> Result<()> {
     for signal in [SIGHUP, SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("cannot watch signals")?;
     }
+    exit_if_stuck(Arc::clone(&stop));
     // Also restores the terminal should anything panic.
     let mut terminal = ratatui::try_init().context("cannot use the terminal")?;
     let colours = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let result = browse(&mut app, &mut terminal, &stop, colours);
     ratatui::try_restore().context("cannot restore the terminal")?;
     result
+}
+
+/// Ends the process if a signal is not acted upon: waiting for keys never ends on a terminal
+/// that was hung up.
+fn exit_if_stuck(stop: Arc<AtomicBool>) {
+    std::thread::spawn(move || {
+        while !stop.load(Ordering::Relaxed) {
+            std::thread::sleep(PATIENCE);
+        }
+        std::thread::sleep(PATIENCE * 5);
+        ratatui::restore();
+        std::process::exit(HUNG_UP);
+    });
 }
 
 fn browse(

@@ -6,6 +6,7 @@ use perf_bid_core::place::Dsos;
 use perf_bid_core::place::Place;
 use perf_bid_core::record::Sample;
 
+use super::COMM_WIDTH;
 use super::Head;
 use super::fields::Field;
 use super::fields::Fields;
@@ -36,7 +37,7 @@ impl Text {
         chain: bool,
     ) {
         let chain = chain && self.fields.has_frames();
-        self.head(out, head, if chain { 0 } else { 16 });
+        self.head(out, head, if chain { 0 } else { COMM_WIDTH });
         let (dsos, cache) = rendered;
         if !self.fields.has_frames() {
             out.push(b'\n');

@@ -134,7 +134,7 @@ fn title_line(app: &App<'_>) -> String {
         filter => format!("  only: {filter}"),
     };
     format!(
-        "{} samples of '{}'{which}, event count {}{trees}{filter}",
+        "{} samples of '{}'{which}, event count {}{filter}{trees}",
         grouped(calls.shown.samples),
         app.view.name,
         calls.shown.period
