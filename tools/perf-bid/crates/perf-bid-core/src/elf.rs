@@ -15,6 +15,7 @@
 //! [`ElfInfo::has_id`] accepts either.
 
 use object::Endianness;
+use object::SectionIndex;
 use object::elf;
 use object::read::elf::FileHeader;
 use object::read::elf::ProgramHeader;
@@ -28,6 +29,13 @@ use crate::abi::BuildId;
 // `e_ident[EI_CLASS]`
 const CLASS_32: u8 = 1;
 const CLASS_64: u8 = 2;
+
+/// The kernel loads no program with more than 64 KiB of program headers.
+const MOST_SEGMENTS: usize = (64 << 10) / 32;
+/// Headers may point at the same notes again and again; real files have a dozen.
+const MOST_NOTES: usize = 1 << 14;
+/// Names are cut here, in bytes; so they need not end where the file does.
+const LONGEST_NAME: usize = 64 << 10;
 
 /// Why a file is no ELF file this crate can use.
 #[derive(Debug, Error)]
@@ -48,6 +56,46 @@ pub struct Segment {
     pub address: u64,
     pub memory_size: u64,
     pub executable: bool,
+}
+
+/// A section with contents; all numbers in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs)]
+pub struct Section {
+    pub offset: u64,
+    pub size: u64,
+    pub address: u64,
+}
+
+impl Section {
+    /// Its contents, if they are in `data`.
+    pub fn bytes<'a>(&self, data: &'a [u8]) -> Option<&'a [u8]> {
+        let start = usize::try_from(self.offset).ok()?;
+        data.get(start..)?.get(..usize::try_from(self.size).ok()?)
+    }
+
+    /// How far from its start `address` is, if within.
+    pub fn distance(&self, address: u64) -> Option<u64> {
+        address.checked_sub(self.address).filter(|&into| into < self.size)
+    }
+}
+
+/// Sections of stubs of the linkage table, on x86.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Stubs {
+    /// `.plt`: functions are bound at the first call.
+    pub lazy: Option<Section>,
+    /// `.plt.sec`: the stubs, where `.plt` has only what binds them.
+    pub secure: Option<Section>,
+    /// `.plt.got`: functions that are bound at the start.
+    pub bound: Option<Section>,
+}
+
+impl Stubs {
+    /// Those there are.
+    pub fn all(&self) -> impl Iterator<Item = &Section> {
+        [&self.lazy, &self.secure, &self.bound].into_iter().flatten()
+    }
 }
 
 /// What `.gnu_debuglink` says: where the symbols went when they were stripped.
@@ -76,15 +124,21 @@ pub struct ElfInfo {
     pub has_dynsym: bool,
     /// There is a `.debug_info` (or `.zdebug_info`) with contents.
     pub has_dwarf: bool,
-    /// Address and size of the sections that hold stubs of the linkage table.
-    pub stubs: Vec<(u64, u64)>,
+    /// The linkage table.
+    pub stubs: Stubs,
+    /// `.eh_frame_hdr` and `.eh_frame`: where functions begin.
+    pub unwind: [Option<Section>; 2],
+    /// Numbers are big-endian.
+    pub big_endian: bool,
+    /// Addresses have 64 bits.
+    pub is_64: bool,
     /// The name of the file with the symbols.
     pub debug_link: Option<DebugLink>,
 }
 
 impl ElfInfo {
     /// Reads the facts from the whole file's bytes. Whatever the bytes are, the result is an
-    /// error or facts: the time is linear in their number, and so is the memory.
+    /// error or facts, in time linear in their number; nothing is allocated by a number in them.
     pub fn parse(data: &[u8]) -> Result<Self, ElfError> {
         match data.get(..5) {
             Some([0x7f, b'E', b'L', b'F', CLASS_64]) => {
@@ -100,8 +154,10 @@ impl ElfInfo {
     fn parse_class<H: FileHeader<Endian = Endianness>>(data: &[u8]) -> Result<Self, ElfError> {
         let header = H::parse(data)?;
         let endian = header.endian()?;
-        let mut info = Self::default();
-        for program in header.program_headers(endian, data)? {
+        let (big_endian, is_64) = (endian == Endianness::Big, header.is_class_64());
+        let mut info = Self { big_endian, is_64, ..Self::default() };
+        let mut budget = MOST_NOTES;
+        for program in header.program_headers(endian, data)?.iter().take(MOST_SEGMENTS) {
             match program.p_type(endian) {
                 elf::PT_LOAD => info.segments.push(Segment {
                     offset: program.p_offset(endian).into(),
@@ -113,7 +169,7 @@ impl ElfInfo {
                 elf::PT_NOTE => {
                     // A note the file does not hold is no reason to reject the rest.
                     if let Ok(Some(notes)) = program.notes(endian, data) {
-                        info.take_notes::<H>(notes, endian, true);
+                        info.take_notes::<H>(notes, endian, true, &mut budget);
                     }
                 }
                 _ => {}
@@ -121,7 +177,8 @@ impl ElfInfo {
         }
         // Files whose section table was cut off still have segments.
         if let Ok(sections) = header.sections(endian, data) {
-            info.take_sections::<H>(&sections, endian, data);
+            let names = section_names(header, &sections, endian, data);
+            info.take_sections::<H>(&sections, endian, data, names, &mut budget);
         }
         Ok(info)
     }
@@ -131,32 +188,48 @@ impl ElfInfo {
         sections: &SectionTable<'_, H>,
         endian: Endianness,
         data: &[u8],
+        names: u64,
+        budget: &mut usize,
     ) {
         let bare = self.segments.is_empty();
-        for section in sections.iter() {
-            let size = section.sh_size(endian).into();
-            let name = sections.section_name(endian, section).unwrap_or_default();
-            match section.sh_type(endian) {
+        for header in sections.iter() {
+            let section = Section {
+                offset: header.sh_offset(endian).into(),
+                size: header.sh_size(endian).into(),
+                address: header.sh_addr(endian).into(),
+            };
+            match header.sh_type(endian) {
                 elf::SHT_NOBITS => {}
-                elf::SHT_SYMTAB => self.has_symtab |= size > 0,
-                elf::SHT_DYNSYM => self.has_dynsym |= size > 0,
+                elf::SHT_SYMTAB => self.has_symtab |= section.size > 0,
+                elf::SHT_DYNSYM => self.has_dynsym |= section.size > 0,
                 elf::SHT_NOTE => {
-                    if let Ok(Some(notes)) = section.notes(endian, data) {
-                        self.take_notes::<H>(notes, endian, bare);
+                    if let Ok(Some(notes)) = header.notes(endian, data) {
+                        self.take_notes::<H>(notes, endian, bare, budget);
                     }
                 }
-                _ => match name {
-                    b".debug_info" | b".zdebug_info" => self.has_dwarf |= size > 0,
-                    b".plt" | b".plt.sec" | b".plt.got" => {
-                        self.stubs.push((section.sh_addr(endian).into(), size));
-                    }
-                    b".gnu_debuglink" => {
-                        let bytes = section.data(endian, data).unwrap_or_default();
-                        self.debug_link = debug_link(bytes, endian);
-                    }
-                    _ => {}
-                },
+                _ => self.take_section(
+                    name_at(data, names.saturating_add(header.sh_name(endian).into())),
+                    section,
+                    data,
+                ),
             }
+        }
+    }
+
+    fn take_section(&mut self, name: &[u8], section: Section, data: &[u8]) {
+        let [header, frames] = &mut self.unwind;
+        match name {
+            b".debug_info" | b".zdebug_info" => self.has_dwarf |= section.size > 0,
+            b".plt" => self.stubs.lazy = Some(section),
+            b".plt.sec" => self.stubs.secure = Some(section),
+            b".plt.got" => self.stubs.bound = Some(section),
+            b".eh_frame_hdr" => *header = Some(section),
+            b".eh_frame" => *frames = Some(section),
+            b".gnu_debuglink" => {
+                let bytes = section.bytes(data).unwrap_or_default();
+                self.debug_link = debug_link(bytes, self.big_endian);
+            }
+            _ => {}
         }
     }
 
@@ -166,8 +239,12 @@ impl ElfInfo {
         mut notes: object::read::elf::NoteIterator<'_, H>,
         endian: Endianness,
         loaded: bool,
+        budget: &mut usize,
     ) {
-        while let Ok(Some(note)) = notes.next() {
+        while *budget > 0
+            && let Ok(Some(note)) = notes.next()
+        {
+            *budget -= 1;
             if note.name() != elf::ELF_NOTE_GNU || note.n_type(endian) != elf::NT_GNU_BUILD_ID {
                 continue;
             }
@@ -197,31 +274,42 @@ impl ElfInfo {
         segment.address.checked_add(offset - segment.offset)
     }
 
-    /// Whether `address` is in a section of stubs.
-    pub fn in_stubs(&self, address: u64) -> bool {
-        let holds = |&(start, size): &(u64, u64)| {
-            address.checked_sub(start).is_some_and(|into| into < size)
-        };
-        self.stubs.iter().any(holds)
-    }
-
     /// Whether the code is in the file: it is not in what `objcopy --only-keep-debug` leaves.
     pub fn has_contents(&self) -> bool {
         self.segments.iter().any(|segment| segment.executable && segment.file_size > 0)
     }
 }
 
+/// Where the names of sections are; nowhere in the file if it does not say.
+pub(crate) fn section_names<H: FileHeader<Endian = Endianness>>(
+    header: &H,
+    sections: &SectionTable<'_, H>,
+    endian: Endianness,
+    data: &[u8],
+) -> u64 {
+    let index = header.shstrndx(endian, data).ok();
+    let index = index.map(|index| SectionIndex(index as usize));
+    let section = index.and_then(|index| sections.section(index).ok());
+    section.map_or(u64::MAX, |section| section.sh_offset(endian).into())
+}
+
+/// The name at offset `at`. It ends at the first control character: the NUL of a string table,
+/// and the line break or the tabulator of kallsyms. No symbol has one within.
+pub(crate) fn name_at(data: &[u8], at: u64) -> &[u8] {
+    let rest = usize::try_from(at).ok().and_then(|at| data.get(at..)).unwrap_or_default();
+    let rest = rest.get(..LONGEST_NAME).unwrap_or(rest);
+    let len = rest.iter().position(|&byte| byte < b' ').unwrap_or(rest.len());
+    rest.get(..len).unwrap_or_default()
+}
+
 /// A name that ends with a NUL, padding to a multiple of 4, and the CRC.
-fn debug_link(bytes: &[u8], endian: Endianness) -> Option<DebugLink> {
+fn debug_link(bytes: &[u8], big_endian: bool) -> Option<DebugLink> {
     let len = bytes.iter().position(|&byte| byte == 0)?;
     let crc = *bytes.get((len + 1).next_multiple_of(4)..)?.first_chunk()?;
     let name = std::str::from_utf8(bytes.get(..len)?).ok()?;
     // A name only: a link out of the directories that are searched is not followed.
     let plain = !name.is_empty() && !name.contains('/') && name != "..";
-    let crc = match endian {
-        Endianness::Little => u32::from_le_bytes(crc),
-        Endianness::Big => u32::from_be_bytes(crc),
-    };
+    let crc = if big_endian { u32::from_be_bytes(crc) } else { u32::from_le_bytes(crc) };
     plain.then(|| DebugLink { name: name.to_owned(), crc })
 }
 
@@ -269,7 +357,7 @@ mod tests {
             let mut bytes = name.to_vec();
             bytes.resize((name.len() + 1).next_multiple_of(4), 0);
             bytes.extend(0x1234_5678u32.to_le_bytes());
-            debug_link(&bytes, Endianness::Little)
+            debug_link(&bytes, false)
         };
         assert_eq!(
             link(b"x.debug").map(|link| (link.name, link.crc)),
@@ -278,7 +366,7 @@ mod tests {
         for bad in [&b""[..], b"..", b"../x", b"/etc/x", b"\xff"] {
             assert_eq!(link(bad), None, "{bad:?}");
         }
-        assert_eq!(debug_link(b"x.debug", Endianness::Little), None);
-        assert_eq!(debug_link(b"x\0\0\0\x01\x02", Endianness::Little), None);
+        assert_eq!(debug_link(b"x.debug", false), None);
+        assert_eq!(debug_link(b"x\0\0\0\x01\x02", false), None);
     }
 }

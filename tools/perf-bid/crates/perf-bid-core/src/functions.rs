@@ -12,8 +12,8 @@ use gimli::EndianSlice;
 use gimli::ParsedEhFrameHdr;
 use gimli::RunTimeEndian;
 use gimli::UnwindSection;
-use object::Object;
-use object::ObjectSection;
+
+use crate::elf::ElfInfo;
 
 type Bytes<'a> = EndianSlice<'a, RunTimeEndian>;
 
@@ -26,20 +26,17 @@ pub struct Functions<'a> {
 }
 
 impl<'a> Functions<'a> {
-    /// Finds the table in a file's bytes; `None` if there is none that can be read.
-    pub fn parse(data: &'a [u8]) -> Option<Self> {
-        let file = object::File::parse(data).ok()?;
-        let endian =
-            if file.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
-        let address_size = if file.is_64() { 8 } else { 4 };
-        let header = file.section_by_name(".eh_frame_hdr")?;
-        let frames = file.section_by_name(".eh_frame")?;
-        let bases = BaseAddresses::default()
-            .set_eh_frame_hdr(header.address())
-            .set_eh_frame(frames.address());
+    /// Finds the table in the bytes of the file that `info` is about; `None` if there is none
+    /// that can be read.
+    pub fn parse(data: &'a [u8], info: &ElfInfo) -> Option<Self> {
+        let endian = if info.big_endian { RunTimeEndian::Big } else { RunTimeEndian::Little };
+        let address_size = if info.is_64 { 8 } else { 4 };
+        let [header, frames] = [info.unwind[0]?, info.unwind[1]?];
+        let bases =
+            BaseAddresses::default().set_eh_frame_hdr(header.address).set_eh_frame(frames.address);
         let header =
-            EhFrameHdr::new(header.data().ok()?, endian).parse(&bases, address_size).ok()?;
-        let mut frames = EhFrame::new(frames.data().ok()?, endian);
+            EhFrameHdr::new(header.bytes(data)?, endian).parse(&bases, address_size).ok()?;
+        let mut frames = EhFrame::new(frames.bytes(data)?, endian);
         frames.set_address_size(address_size);
         Some(Self { header, frames, bases })
     }
@@ -56,6 +53,7 @@ impl<'a> Functions<'a> {
 
 #[cfg(test)]
 mod tests {
+    use object::Object;
     use object::ObjectSymbol;
 
     use super::*;
@@ -63,14 +61,15 @@ mod tests {
     #[test]
     fn finds_this_very_function() {
         let data = std::fs::read(std::env::current_exe().unwrap()).unwrap();
-        let functions = Functions::parse(&data).unwrap();
+        let info = ElfInfo::parse(&data).unwrap();
+        let functions = Functions::parse(&data, &info).unwrap();
         let file = object::File::parse(&*data).unwrap();
         let main = file.symbols().find(|symbol| symbol.name() == Ok("main")).unwrap();
         let start = main.address();
         assert_eq!(functions.start_of(start), Some(start));
         assert_eq!(functions.start_of(start + 1), Some(start));
         assert_eq!(functions.start_of(0), None);
-        assert!(Functions::parse(&data[..data.len() / 2]).is_none());
-        assert!(Functions::parse(b"\x7fELF").is_none());
+        assert!(Functions::parse(&data[..0x400], &info).is_none());
+        assert!(Functions::parse(&data, &ElfInfo::default()).is_none());
     }
 }

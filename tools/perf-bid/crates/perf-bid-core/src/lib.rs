@@ -8,8 +8,9 @@
 //! - [`sys`], [`ring`], [`session`], [`event`], [`workload`]: opening events, reading their
 //!   ring buffers, and starting the command they watch;
 //! - [`data`], [`encode`], [`stream`]: perf.data files, read and written, and put in order;
-//! - [`elf`], [`store`], [`symbols`], [`functions`], [`plt`]: from a build ID to a file, from
-//!   there to a symbol.
+//! - [`elf`], [`store`]: from a build ID or a path to a file;
+//! - [`symbols`]: from a frame to functions, by way of [`symtab`], [`plt`], [`functions`],
+//!   [`kernel`], [`jit`] and [`demangle`].
 //!
 //! It trusts nothing it reads: lengths and offsets are checked, and errors carry the byte
 //! offset at which the input stops making sense.
@@ -18,6 +19,8 @@ pub mod abi;
 pub mod attr;
 pub mod cursor;
 pub mod data;
+#[cfg(feature = "debuginfod")]
+pub mod debuginfod;
 pub mod demangle;
 mod dwarf;
 pub mod elf;

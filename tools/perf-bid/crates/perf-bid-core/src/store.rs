@@ -161,6 +161,7 @@ pub struct Store {
     /// Files with DWARF are worth looking for.
     dwarf: bool,
     found: HashMap<BuildId, Binary>,
+    complaints: Vec<String>,
 }
 
 /// This process's vDSO, as a file that others can open while the process lives.
@@ -200,6 +201,7 @@ impl Store {
             recorded: None,
             dwarf: false,
             found: HashMap::new(),
+            complaints: Vec::new(),
         }
     }
 
@@ -280,7 +282,7 @@ impl Store {
         }
         self.search_roots(id, &hints, &mut binary);
         self.follow_link(&mut binary);
-        self.fetch(id, &mut binary);
+        self.fetch_missing(id, &mut binary);
         if binary.name.is_none() {
             let any = binary.original.as_ref().or(binary.debug.as_ref());
             binary.name = any.map(|found| found.path.to_string_lossy().into_owned());
@@ -360,28 +362,30 @@ impl Store {
         binary.debug = dirs.find_map(|dir| linked(&dir.join(&link.name), original, link.crc));
     }
 
+    /// What went wrong with servers, each thing once.
+    pub fn complaints(&self) -> &[String] {
+        &self.complaints
+    }
+
     /// Asks for what is still missing.
-    fn fetch(&mut self, id: BuildId, binary: &mut Binary) {
-        let Some(Fetcher(fetch)) = &mut self.fetcher else { return };
-        let mut missing = Vec::new();
-        if binary.original.is_none() {
-            missing.push(Part::Executable);
+    fn fetch_missing(&mut self, id: BuildId, binary: &mut Binary) {
+        if binary.original.is_none()
+            && let Some(found) = self.fetch(id, Part::Executable)
+        {
+            binary.take(found);
         }
         if binary.debug.is_none() && binary.wants_debug(self.dwarf) {
-            missing.push(Part::Debug);
+            binary.debug = self.fetch(id, Part::Debug);
         }
-        for part in missing {
-            match fetch(id, part) {
-                Ok(None) => {}
-                Ok(Some(path)) => match verified(&path, id) {
-                    Some(found) if part == Part::Debug => binary.debug = Some(found),
-                    Some(found) => binary.take(found),
-                    None => {
-                        binary.problem =
-                            Some(format!("{}: fetched, but another file", path.display()));
-                    }
-                },
-                Err(why) => binary.problem = Some(why),
+    }
+
+    fn fetch(&mut self, id: BuildId, part: Part) -> Option<Found> {
+        let Fetcher(fetch) = self.fetcher.as_mut()?;
+        match fetch(id, part) {
+            Ok(path) => verified(&path?, id),
+            Err(why) => {
+                self.complaints.push(why);
+                None
             }
         }
     }
@@ -447,10 +451,8 @@ impl Store {
         files.retain(|path| verified(path, id).is_some_and(|found| found.info.has_symtab));
         let copies = self.roots.iter().map(|root| cached(root).join("kallsyms"));
         files.splice(..0, copies.filter(|path| path.is_file()));
-        if let (true, Some(Fetcher(fetch))) = (files.is_empty(), &mut self.fetcher) {
-            // The caller says that there is no vmlinux.
-            let fetched = fetch(id, Part::Debug).ok().flatten();
-            files.extend(fetched.filter(|path| verified(path, id).is_some()));
+        if files.is_empty() {
+            files.extend(self.fetch(id, Part::Debug).map(|found| found.path));
         }
         files
     }
@@ -479,8 +481,12 @@ fn linked(path: &Path, original: &Found, crc: u32) -> Option<Found> {
     belongs.then(|| Found { path: path.to_owned(), info })
 }
 
-/// A file with build ID `id` that process `pid` maps now, even if it has been deleted.
+/// A file with build ID `id` that process `pid` maps now, even if it has been deleted. Only the
+/// superuser may open `map_files`, but everyone the programs of his own processes.
 fn in_map_files(pid: u32, id: BuildId) -> Option<Found> {
+    if let Some(found) = verified(Path::new(&format!("/proc/{pid}/exe")), id) {
+        return Some(found);
+    }
     let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).ok()?;
     maps.lines().find_map(|line| {
         let (range, rest) = line.split_once(' ')?;

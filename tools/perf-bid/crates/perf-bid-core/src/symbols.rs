@@ -146,8 +146,10 @@ enum Code {
     File(Box<Image>),
     Kernel,
     Jit(JitMap),
-    /// One function, where it begins.
-    One(u64),
+    /// All of it is one function, named as the DSO is.
+    Function {
+        start: u64,
+    },
 }
 
 /// A file with its symbols.
@@ -193,7 +195,12 @@ impl Symbolizer {
         if let Some(resolved) = self.resolved.get(&frame) {
             return Arc::clone(resolved);
         }
-        let resolved = Arc::new(self.look_up(dsos, frame));
+        let mut resolved = self.look_up(dsos, frame);
+        if frame.caller && resolved.functions.is_empty() && resolved.unnamed.is_none() {
+            // No call can be between functions: this was no return address.
+            resolved = self.look_up(dsos, Frame { caller: false, ..frame });
+        }
+        let resolved = Arc::new(resolved);
         self.resolved.insert(frame, Arc::clone(&resolved));
         resolved
     }
@@ -203,6 +210,11 @@ impl Symbolizer {
         let mut origins: Vec<_> = self.objects.values().map(|object| &object.origin).collect();
         origins.sort_by_key(|origin| origin.dso);
         origins.into_iter()
+    }
+
+    /// What went wrong with servers that were asked for files.
+    pub fn complaints(&self) -> &[String] {
+        self.store.complaints()
     }
 
     /// Why kernel addresses have no names, if so.
@@ -236,10 +248,10 @@ impl Symbolizer {
                 self.in_image(&mut resolved, at, found, lines.unwrap_or_default());
             }
             Code::Kernel => self.in_kernel(&mut resolved, id, at, back),
-            Code::One(start) => {
-                let (name, start) = (Arc::clone(&object.file), *start);
-                let into = (at + back).saturating_sub(start);
-                resolved.functions.push(Function::at(name, into, start));
+            Code::Function { start } => {
+                let name = Arc::clone(&object.file);
+                let into = (at + back).saturating_sub(*start);
+                resolved.functions.push(Function::at(name, into, *start));
             }
             Code::Jit(map) => {
                 let found = map.at(at).map(|(name, start)| (name.to_vec(), start));
@@ -262,7 +274,8 @@ impl Symbolizer {
             DsoKind::File | DsoKind::Vdso => self.open_file(origin, dso),
             DsoKind::Kernel | DsoKind::Module => self.open_kernel(origin, dso),
             DsoKind::Ksymbol { start } => {
-                Object { file: dso.path.clone(), origin, code: Code::One(start) }
+                let code = Code::Function { start };
+                Object { file: Arc::clone(&dso.path), origin, code }
             }
             DsoKind::Anon { pid } => {
                 let paths = jit::candidates(&self.options.jit_dir, pid);
@@ -414,21 +427,21 @@ impl Image {
         if let Some(found) = found {
             return Some(InImage::Symbol { name: found.name.to_vec(), start: found.start });
         }
-        let functions = Functions::parse(self.map.as_ref()?)?;
+        let info = &self.binary.original.as_ref()?.info;
+        let functions = Functions::parse(self.map.as_ref()?, info)?;
         functions.start_of(address).map(|start| InImage::Unnamed { start })
     }
 
     fn stub_at(&mut self, address: u64) -> Option<InImage> {
-        if !self.binary.original.as_ref()?.info.in_stubs(address) {
-            return None;
-        }
+        let info = &self.binary.original.as_ref()?.info;
+        info.stubs.all().find(|section| section.distance(address).is_some())?;
         let (map, tables) = (self.map.as_ref()?, &self.tables);
-        let plt = self.plt.get_or_insert_with(|| Plt::parse(map)).as_ref()?;
+        let plt = self.plt.get_or_insert_with(|| Plt::parse(map, info)).as_ref()?;
         let chooser = |address| {
             let found = tables.iter().find_map(|(map, table)| table.at(map, address))?;
             Some(demangle(found.name))
         };
-        let stub = plt.at(address, chooser)?;
+        let stub = plt.at(map, address, chooser)?;
         Some(InImage::Stub { name: stub.name, start: stub.start })
     }
 }

@@ -28,12 +28,20 @@ use object::read::elf::SectionTable;
 use object::read::elf::Sym;
 
 use crate::demangle;
+use crate::elf::name_at;
+use crate::elf::section_names;
 
 const PAGE: u64 = 4096;
 
 /// How many addresses before a place are tried for a symbol that reaches it. Symbols overlap
 /// in assembly and in files made to waste our time.
 const OVERLAPS: usize = 64;
+
+/// How much of the name of a section is looked at, in bytes.
+const NAME: usize = 64;
+
+/// How many symbols at one address are compared.
+const ALIASES: usize = 256;
 
 /// A symbol in a [`SymbolTable`].
 #[derive(Clone, Copy, Debug)]
@@ -149,22 +157,18 @@ impl SymbolTable {
 
     /// The address of the symbol called `name`: a look at every symbol.
     pub fn find(&self, data: &[u8], name: &[u8]) -> Option<u64> {
-        let entry = self.entries.iter().find(|entry| name_at(data, entry.name) == name)?;
-        Some(entry.start)
+        // Names are compared before they are measured: nearly all differ at once.
+        let same = |entry: &&Entry| {
+            let rest = usize::try_from(entry.name).ok().and_then(|at| data.get(at..));
+            rest.is_some_and(|rest| rest.starts_with(name)) && name_at(data, entry.name) == name
+        };
+        self.entries.iter().find(same).map(|entry| entry.start)
     }
-}
-
-/// A name ends at the first control character: the NUL of a string table, and the line break
-/// or the tabulator of kallsyms. No symbol has one within.
-fn name_at(data: &[u8], at: u64) -> &[u8] {
-    let rest = usize::try_from(at).ok().and_then(|at| data.get(at..)).unwrap_or_default();
-    let len = rest.iter().position(|&byte| byte < b' ').unwrap_or(rest.len());
-    rest.get(..len).unwrap_or_default()
 }
 
 /// Which of several symbols at one address names it.
 fn best<'a>(data: &[u8], same: &'a [Entry]) -> Option<&'a Entry> {
-    let (first, rest) = same.split_first()?;
+    let (first, rest) = same.get(..ALIASES).unwrap_or(same).split_first()?;
     let better = |best: &'a Entry, next: &'a Entry| match rank(best).cmp(&rank(next)) {
         Ordering::Less => next,
         Ordering::Greater => best,
@@ -215,6 +219,7 @@ fn parse_class<H: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<Symbol
         elf::EM_ARM | elf::EM_AARCH64 | elf::EM_RISCV | elf::EM_CSKY
     );
     let relocatable = header.e_type(endian) == elf::ET_REL;
+    let names = section_names(header, &sections, endian, data);
     let mut entries = Vec::new();
     for type_ in [elf::SHT_SYMTAB, elf::SHT_DYNSYM] {
         let Ok(symbols) = sections.symbols(endian, data, type_) else { continue };
@@ -222,7 +227,8 @@ fn parse_class<H: FileHeader<Endian = Endianness>>(data: &[u8]) -> Option<Symbol
         let Some(strings) = strings.map(|section| section.sh_offset(endian).into()) else {
             continue;
         };
-        let reader = Reader { sections: &sections, endian, data, strings, tagged, relocatable };
+        let reader =
+            Reader { sections: &sections, endian, data, names, strings, tagged, relocatable };
         entries.reserve(symbols.len());
         entries.extend(symbols.iter().filter_map(|symbol| reader.entry(symbol)));
     }
@@ -234,6 +240,8 @@ struct Reader<'a, H: FileHeader<Endian = Endianness>> {
     sections: &'a SectionTable<'a, H>,
     endian: Endianness,
     data: &'a [u8],
+    /// Offset of the names of sections.
+    names: u64,
     /// Offset of the string table.
     strings: u64,
     /// The machine has mapping symbols.
@@ -275,14 +283,12 @@ impl<H: FileHeader<Endian = Endianness>> Reader<'_, H> {
     fn is_place(&self, symbol: &H::Sym) -> bool {
         let hidden = matches!(symbol.st_visibility(), elf::STV_HIDDEN | elf::STV_INTERNAL);
         let index = object::SectionIndex(symbol.st_shndx(self.endian).0.into());
-        let name = self
-            .sections
-            .section(index)
-            .ok()
-            .and_then(|section| self.sections.section_name(self.endian, section).ok());
-        let holds = |word: &[u8; 4]| {
-            name.is_some_and(|name| name.windows(word.len()).any(|window| window == word))
-        };
+        let Ok(section) = self.sections.section(index) else { return false };
+        let at = self.names.saturating_add(section.sh_name(self.endian).into());
+        let name = name_at(self.data, at);
+        // Real names are short; a long one is not looked through for each symbol.
+        let name = name.get(..NAME).unwrap_or(name);
+        let holds = |word: &[u8; 4]| name.windows(word.len()).any(|window| window == word);
         !hidden && (holds(b"text") || holds(b"data"))
     }
 }

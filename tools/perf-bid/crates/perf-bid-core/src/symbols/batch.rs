@@ -19,6 +19,7 @@ use blazesym::symbolize::source::Kernel;
 use blazesym::symbolize::source::Source;
 
 use crate::abi::BuildId;
+use crate::elf::ElfInfo;
 use crate::functions::Functions;
 use crate::plt::Plt;
 use crate::store::Binary;
@@ -136,10 +137,11 @@ impl Symbols {
 /// Fills in what has no symbol: stubs of the linkage table, and where functions begin.
 fn without_symbols(path: &Path, open: &[(usize, u64)], offsets: &[u64], found: &mut [Lookup]) {
     let Ok(map) = map_file(path) else { return };
-    let plt = Plt::parse(&map);
-    let functions = Functions::parse(&map);
+    let Ok(info) = ElfInfo::parse(&map) else { return };
+    let plt = Plt::parse(&map, &info);
+    let functions = Functions::parse(&map, &info);
     for &(at, address) in open {
-        let stub = plt.as_ref().and_then(|plt| plt.at(address, |_| None));
+        let stub = plt.as_ref().and_then(|plt| plt.at(&map, address, |_| None));
         let stub = stub
             .map(|stub| Lookup::Symbol(Symbol { name: stub.name, offset: address - stub.start }));
         let start = || {

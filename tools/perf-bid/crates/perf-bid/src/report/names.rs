@@ -13,11 +13,11 @@ use perf_bid_core::place::Frame;
 use perf_bid_core::place::Place;
 use perf_bid_core::profile::FrameId;
 use perf_bid_core::profile::Profile;
+use perf_bid_core::symbols::Function;
+use perf_bid_core::symbols::Resolved;
+use perf_bid_core::symbols::Symbolizer;
 use rustc_hash::FxHashMap;
 use rustc_hash::FxHashSet;
-
-use crate::open::Function;
-use crate::open::Namer;
 
 /// Index of a [`Symbol`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -96,7 +96,7 @@ pub struct Names {
     /// Of each frame: its part of `functions`.
     frames: Vec<(u32, u32)>,
     index: FxHashMap<Identity, SymId>,
-    dso_index: FxHashMap<DsoId, DsoIndex>,
+    dso_index: FxHashMap<(DsoId, Arc<str>), DsoIndex>,
     words: FxHashMap<String, DsoIndex>,
 }
 
@@ -110,36 +110,50 @@ pub struct Detail {
 }
 
 impl Names {
-    /// Looks every frame up. `progress` is called with the number of frames done.
-    pub fn find(profile: &Profile, namer: &mut Namer, detail: Detail) -> Self {
+    /// Looks every frame up.
+    pub fn find(profile: &Profile, symbolizer: &mut Symbolizer, detail: Detail) -> Self {
         let frames = profile.stacks.frames();
         let mut names = Self { frames: vec![(0, 0); frames.len()], ..Self::default() };
         // File by file, each from its beginning.
         let mut order: Vec<_> = frames.iter().copied().zip(0u32..).collect();
         order.sort_unstable();
         for (frame, id) in order {
-            names.add(&profile.dsos, namer, frame, FrameId(id), detail);
+            let resolved = symbolizer.resolve(&profile.dsos, frame);
+            names.add(&profile.dsos, &resolved, frame, FrameId(id), detail);
         }
+        names.take_origins(symbolizer);
         names
     }
 
-    fn add(&mut self, dsos: &Dsos, namer: &mut Namer, frame: Frame, id: FrameId, detail: Detail) {
+    fn add(&mut self, dsos: &Dsos, resolved: &Resolved, frame: Frame, id: FrameId, detail: Detail) {
         let from = self.functions.len();
-        let (dso, address) = self.whereabouts(dsos, namer, frame.place);
-        let functions = namer.resolve(dsos, frame);
-        let last = functions.len().saturating_sub(1);
-        for (at, function) in functions.iter().enumerate() {
+        let (dso, address) = self.whereabouts(dsos, resolved, frame.place);
+        let last = resolved.functions.len().saturating_sub(1);
+        for (at, function) in resolved.functions.iter().enumerate() {
             if at == last || detail.inlined {
                 let symbol = self.intern(dso, frame.place, function, detail);
                 self.functions.push(symbol);
             }
         }
-        if functions.is_empty() {
-            let symbol = self.unnamed(dso, frame.place, address);
+        if resolved.functions.is_empty() {
+            let symbol = self.unnamed(dso, frame.place, resolved.unnamed, address);
             self.functions.push(symbol);
         }
         if let Some(slot) = self.frames.get_mut(id.0 as usize) {
             *slot = (from as u32, self.functions.len() as u32);
+        }
+    }
+
+    /// Where names came from is known once they are there.
+    fn take_origins(&mut self, symbolizer: &Symbolizer) {
+        for origin in symbolizer.problems() {
+            let dsos = self.dso_index.iter().filter(|((id, _), _)| Some(*id) == origin.dso);
+            for (_, index) in dsos {
+                let Some(dso) = self.dsos.get_mut(index.0 as usize) else { continue };
+                let file = origin.debug.as_ref().or(origin.file.as_ref());
+                dso.file = file.map(|path| path.display().to_string());
+                dso.why_not = origin.problem.clone();
+            }
         }
     }
 
@@ -154,9 +168,11 @@ impl Names {
         self.symbol(identity, place, f.source.clone())
     }
 
-    fn unnamed(&mut self, dso: DsoIndex, place: Place, address: u64) -> SymId {
-        let identity = Identity { dso, name: None, start: address, inlined: false, source: None };
-        self.symbol(identity, place, None)
+    fn unnamed(&mut self, dso: DsoIndex, place: Place, start: Option<u64>, address: u64) -> SymId {
+        // Functions without a name are told apart by where they begin.
+        let name = start.map(|start| format!("[function {start:#x}]").into());
+        let start = start.unwrap_or(address);
+        self.symbol(Identity { dso, name, start, inlined: false, source: None }, place, None)
     }
 
     fn symbol(
@@ -176,24 +192,25 @@ impl Names {
     }
 
     /// The DSO and the offset or address of a place.
-    fn whereabouts(&mut self, dsos: &Dsos, namer: &mut Namer, place: Place) -> (DsoIndex, u64) {
+    fn whereabouts(&mut self, dsos: &Dsos, resolved: &Resolved, place: Place) -> (DsoIndex, u64) {
         match place {
-            Place::File { dso, offset } => (self.dso(dsos, namer, dso), offset),
-            Place::Memory { dso, address } => (self.dso(dsos, namer, dso), address),
+            Place::File { dso, offset } => (self.dso(dsos, resolved, dso), offset),
+            Place::Memory { dso, address } => (self.dso(dsos, resolved, dso), address),
             Place::Unresolved(status) => (self.word(format!("[{status}]")), 0),
             Place::Missing => (self.word("[deferred, missing]".to_owned()), 0),
         }
     }
 
-    fn dso(&mut self, dsos: &Dsos, namer: &mut Namer, id: DsoId) -> DsoIndex {
-        if let Some(&index) = self.dso_index.get(&id) {
+    fn dso(&mut self, dsos: &Dsos, resolved: &Resolved, id: DsoId) -> DsoIndex {
+        // Modules may be told apart by their symbols only.
+        let key = (id, resolved.file.clone());
+        if let Some(&index) = self.dso_index.get(&key) {
             return index;
         }
         let index = match dsos.get(id) {
             None => self.word("[?]".to_owned()),
             Some(dso) => {
-                let found = namer.locate(dso);
-                let long = match found.name.as_str() {
+                let long = match &*resolved.file {
                     "" => "[no file found]".to_owned(),
                     name => name.to_owned(),
                 };
@@ -201,13 +218,13 @@ impl Names {
                     short: short_name(&long, dso.kind),
                     origin: origin(&long, dso.kind),
                     build_id: dso.build_id,
-                    file: found.file.map(|path| path.display().to_string()),
-                    why_not: found.why_not,
+                    file: None,
+                    why_not: None,
                     long,
                 })
             }
         };
-        self.dso_index.insert(id, index);
+        self.dso_index.insert(key, index);
         index
     }
 

@@ -87,7 +87,8 @@ pub fn write(out: &mut impl Write, view: &View<'_>, layout: &Layout) -> io::Resu
     Ok(())
 }
 
-fn heading(field: Field, view: &View<'_>) -> &'static str {
+/// What stands over a column.
+pub fn heading(field: Field, view: &View<'_>) -> &'static str {
     match field {
         Field::Overhead if view.settings.children => "Self",
         Field::Overhead => "Overhead",

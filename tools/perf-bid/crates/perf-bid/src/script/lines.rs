@@ -45,7 +45,9 @@ impl Text {
         out.push(if chain { b'\n' } else { b' ' });
         for raw in frames {
             let frame = cache.get(dsos, raw.frame, |named| self.render(named));
-            for line in frame.iter() {
+            // On one line there is room for the function itself, not for what is inlined in it.
+            let inlined = if chain { 0 } else { frame.len().saturating_sub(1) };
+            for line in frame.iter().skip(inlined) {
                 if chain {
                     out.push(b'\t');
                 }
@@ -137,14 +139,14 @@ impl Text {
 
     /// The lines of a frame, without the value that they begin with.
     fn render(&self, named: &Named) -> Lines {
-        let functions = &named.functions;
+        let functions = &named.resolved.functions;
         let count = functions.len().max(1);
         (0..count).map(|at| self.line(named, at).into_boxed_slice()).collect()
     }
 
     fn line(&self, named: &Named, at: usize) -> Vec<u8> {
         let has = |field| self.fields.has(field);
-        let function = named.functions.get(at);
+        let function = named.resolved.functions.get(at);
         let inlined = function.is_some_and(|function| function.inlined);
         let mut line = Vec::new();
         if has(Field::Sym) {
@@ -214,7 +216,7 @@ fn separate(line: &mut Vec<u8>) {
 fn source_line(line: &mut Vec<u8>, named: &Named, at: usize) {
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     line.extend_from_slice(b"\n  ");
-    let function = named.functions.get(at);
+    let function = named.resolved.functions.get(at);
     if let Some((file, number)) = function.and_then(|function| function.source.as_ref()) {
         line.extend_from_slice(base(file).as_bytes());
         line.push(b':');
