@@ -43,7 +43,8 @@ pub const HEADER_SIZE: usize = 8;
 /// A record whose length is known to fit; its body is not decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRecord<'a> {
-    /// Where the header lies in the file or stream.
+    /// Where the header lies in the file or stream; of a compressed file, where it would lie if
+    /// it were not.
     pub offset: u64,
     /// [`record_type`].
     pub type_: u32,

@@ -215,12 +215,14 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
     }
 
     /// Decodes a record. Returns what goes out at once.
+    #[inline]
     fn decode(&mut self, raw: &RawRecord<'a>, event: usize) -> Option<Item<'a>> {
         let taken = match self.data.events().get(event) {
             // By far the most frequent: not moved around as a `Record`.
-            Some(desc) if raw.type_ == record_type::SAMPLE => {
-                desc.format.sample(raw).map(|sample| self.joiner.sample(event, sample))
-            }
+            Some(desc) if raw.type_ == record_type::SAMPLE => match desc.format.sample(raw) {
+                Ok(sample) => return self.joiner.sample(event, sample),
+                Err(error) => Err(error),
+            },
             Some(desc) => desc.format.decode(raw).map(|record| self.joiner.take(record)),
             None => self.data.decode(raw).map(|record| self.joiner.take(record)),
         };

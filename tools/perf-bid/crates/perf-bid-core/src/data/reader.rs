@@ -351,12 +351,12 @@ fn take_attrs(
             attr::swap(&mut Swapper::new(&mut attr, attr_at))?;
         }
         let (ids_at, ids_len) = (c.u64("ID section")?, c.u64("ID section")?);
+        let ids = slice(bytes, ids_at, ids_len, "ID section")?;
         // Sections that overlap could claim any number of IDs.
         ids_left = ids_left.checked_sub(ids_len).ok_or_else(|| {
-            Malformed::new(ids_at, format!("ID section of {ids_len} bytes: more than there can be"))
+            Malformed::new(attr_at, "the ID sections are larger than the file".to_owned())
         })?;
-        let mut ids = Cursor::new(slice(bytes, ids_at, ids_len, "ID section")?, ids_at);
-        ids = ids.foreign(foreign);
+        let mut ids = Cursor::new(ids, ids_at).foreign(foreign);
         let ids = (0..ids_len / 8).map(|_| ids.u64("event IDs")).collect::<Result<_, _>>()?;
         tables.attr(&attr, ids, attr_at)?;
     }

@@ -180,6 +180,7 @@ impl<'a> Joiner<'a> {
     }
 
     /// The same for a sample of the event with this index.
+    #[inline]
     pub(super) fn sample(&mut self, event: usize, sample: Sample<'a>) -> Option<Item<'a>> {
         if let Some(time) = sample.time {
             self.forget_ended(time);
@@ -188,6 +189,10 @@ impl<'a> Joiner<'a> {
         let cookie = Cookie::of(&sample);
         let mut joined =
             Joined { event, sample, deferred: None, deferred_addresses: None, missing: false };
+        if cookie == Cookie::None && self.len() == 0 {
+            // Nothing waits: without another copy.
+            return Some(Item::Sample(joined));
+        }
         let mut waits = None;
         if cookie != Cookie::None {
             self.counts.deferred += 1;
