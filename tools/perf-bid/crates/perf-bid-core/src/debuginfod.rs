@@ -42,7 +42,7 @@ pub struct Debuginfod {
     patience: Duration,
     /// What is left of the time for all files.
     left: Duration,
-    asked: FxHashSet<(BuildId, bool)>,
+    asked: FxHashSet<(BuildId, Part)>,
 }
 
 impl Debuginfod {
@@ -70,26 +70,33 @@ impl Debuginfod {
 
     /// For a [`Store`](crate::store::Store).
     pub fn into_fetcher(mut self) -> Fetcher {
-        Fetcher(Box::new(move |id, part| self.fetch(id, part)))
+        Fetcher(Box::new(move |id, part, complaints| self.fetch(id, part, complaints)))
     }
 
-    /// Gets a file: its path, `None` if no server has it (or none is left to be asked), or
-    /// what went wrong with a server, which is said once.
-    pub fn fetch(&mut self, id: BuildId, part: Part) -> Result<Option<PathBuf>, String> {
+    /// Gets a file: its path, or `None` if no server has it, or none is left to be asked. What
+    /// went wrong with a server is added to `complaints`, once.
+    pub fn fetch(
+        &mut self,
+        id: BuildId,
+        part: Part,
+        complaints: &mut Vec<String>,
+    ) -> Option<PathBuf> {
         let path = self.cache.join(id.to_string()).join(endpoint(part));
         if verified(&path, id).is_some() {
-            return Ok(Some(path));
+            return Some(path);
         }
-        if !self.asked.insert((id, part == Part::Debug)) {
-            return Ok(None);
+        if !self.asked.insert((id, part)) {
+            return None;
         }
-        let mut complaints = Vec::new();
         for server in self.servers.clone() {
+            if self.left.is_zero() {
+                break;
+            }
             let begin = Instant::now();
             let answer = self.ask(&server, id, part, &path);
             self.left = self.left.saturating_sub(begin.elapsed());
             match answer {
-                Ok(true) => return Ok(Some(path)),
+                Ok(true) => return Some(path),
                 Ok(false) => {}
                 Err(why) => {
                     self.servers.retain(|other| *other != server);
@@ -99,10 +106,9 @@ impl Debuginfod {
             if self.left.is_zero() {
                 self.servers.clear();
                 complaints.push("the time for debuginfod servers is up".to_owned());
-                break;
             }
         }
-        if complaints.is_empty() { Ok(None) } else { Err(complaints.join("; ")) }
+        None
     }
 
     /// Asks one server; whether it had the file.

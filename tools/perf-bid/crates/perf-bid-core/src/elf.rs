@@ -208,7 +208,7 @@ impl ElfInfo {
                     }
                 }
                 _ => self.take_section(
-                    name_at(data, names.saturating_add(header.sh_name(endian).into())),
+                    section_name(data, names, header.sh_name(endian)),
                     section,
                     data,
                 ),
@@ -293,11 +293,21 @@ pub(crate) fn section_names<H: FileHeader<Endian = Endianness>>(
     section.map_or(u64::MAX, |section| section.sh_offset(endian).into())
 }
 
+/// The name of a section, or the beginning of a long one: names of real ones are short, and
+/// headers may point at the same long one again and again.
+pub(crate) fn section_name(data: &[u8], names: u64, name: u32) -> &[u8] {
+    cut_name_at(data, names.saturating_add(name.into()), 64)
+}
+
 /// The name at offset `at`. It ends at the first control character: the NUL of a string table,
 /// and the line break or the tabulator of kallsyms. No symbol has one within.
 pub(crate) fn name_at(data: &[u8], at: u64) -> &[u8] {
+    cut_name_at(data, at, LONGEST_NAME)
+}
+
+fn cut_name_at(data: &[u8], at: u64, most: usize) -> &[u8] {
     let rest = usize::try_from(at).ok().and_then(|at| data.get(at..)).unwrap_or_default();
-    let rest = rest.get(..LONGEST_NAME).unwrap_or(rest);
+    let rest = rest.get(..most).unwrap_or(rest);
     let len = rest.iter().position(|&byte| byte < b' ').unwrap_or(rest.len());
     rest.get(..len).unwrap_or_default()
 }

@@ -125,7 +125,7 @@ impl Binary {
 }
 
 /// Which of the two files of a build ID.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// The program or library itself.
     Executable,
@@ -133,9 +133,9 @@ pub enum Part {
     Debug,
 }
 
-/// Gets a file from elsewhere: its path, `None` if there is none, or what went wrong, which is
-/// to be said once.
-pub type Fetch = dyn FnMut(BuildId, Part) -> Result<Option<PathBuf>, String>;
+/// Gets a file from elsewhere: its path, or `None` if there is none. What went wrong is added
+/// to the list, once.
+pub type Fetch = dyn FnMut(BuildId, Part, &mut Vec<String>) -> Option<PathBuf>;
 
 /// A [`Fetch`] of a [`Store`].
 pub struct Fetcher(pub Box<Fetch>);
@@ -381,13 +381,8 @@ impl Store {
 
     fn fetch(&mut self, id: BuildId, part: Part) -> Option<Found> {
         let Fetcher(fetch) = self.fetcher.as_mut()?;
-        match fetch(id, part) {
-            Ok(path) => verified(&path?, id),
-            Err(why) => {
-                self.complaints.push(why);
-                None
-            }
-        }
+        let path = fetch(id, part, &mut self.complaints)?;
+        verified(&path, id)
     }
 
     /// The file at a path, in want of a build ID.

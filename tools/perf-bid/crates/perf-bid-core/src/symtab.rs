@@ -29,6 +29,7 @@ use object::read::elf::Sym;
 
 use crate::demangle;
 use crate::elf::name_at;
+use crate::elf::section_name;
 use crate::elf::section_names;
 
 const PAGE: u64 = 4096;
@@ -36,9 +37,6 @@ const PAGE: u64 = 4096;
 /// How many addresses before a place are tried for a symbol that reaches it. Symbols overlap
 /// in assembly and in files made to waste our time.
 const OVERLAPS: usize = 64;
-
-/// How much of the name of a section is looked at, in bytes.
-const NAME: usize = 64;
 
 /// How many symbols at one address are compared.
 const ALIASES: usize = 256;
@@ -284,10 +282,7 @@ impl<H: FileHeader<Endian = Endianness>> Reader<'_, H> {
         let hidden = matches!(symbol.st_visibility(), elf::STV_HIDDEN | elf::STV_INTERNAL);
         let index = object::SectionIndex(symbol.st_shndx(self.endian).0.into());
         let Ok(section) = self.sections.section(index) else { return false };
-        let at = self.names.saturating_add(section.sh_name(self.endian).into());
-        let name = name_at(self.data, at);
-        // Real names are short; a long one is not looked through for each symbol.
-        let name = name.get(..NAME).unwrap_or(name);
+        let name = section_name(self.data, self.names, section.sh_name(self.endian));
         let holds = |word: &[u8; 4]| name.windows(word.len()).any(|window| window == word);
         !hidden && (holds(b"text") || holds(b"data"))
     }

@@ -8,9 +8,14 @@ use std::path::Path;
 
 use perf_bid_core::abi::BuildId;
 use perf_bid_core::elf::ElfInfo;
+use perf_bid_core::place::Dso;
+use perf_bid_core::place::DsoKind;
+use perf_bid_core::place::Dsos;
+use perf_bid_core::place::Frame;
+use perf_bid_core::place::Place;
 use perf_bid_core::store::Store;
-use perf_bid_core::symbols::Lookup;
-use perf_bid_core::symbols::Symbols;
+use perf_bid_core::symbols::Options;
+use perf_bid_core::symbols::Symbolizer;
 
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
@@ -214,13 +219,16 @@ fn kept_headers() -> Vec<u8> {
 }
 
 fn names(store: Store, offsets: &[u64]) -> Vec<Option<String>> {
-    let mut symbols = Symbols::new(store, None, None);
-    let found = symbols.in_file(BuildId::new(&ID).unwrap(), offsets);
-    let name = |lookup| match lookup {
-        Lookup::Symbol(symbol) => Some(symbol.name),
-        Lookup::Function(_) | Lookup::Unknown => None,
+    let mut dsos = Dsos::default();
+    let build_id = BuildId::new(&ID);
+    let dso = dsos.intern(Dso { kind: DsoKind::File, path: "".into(), build_id });
+    let mut symbolizer = Symbolizer::new(store, Options::default());
+    let mut name = |&offset: &u64| {
+        let frame = Frame { place: Place::File { dso, offset }, caller: false };
+        let resolved = symbolizer.resolve(&dsos, frame);
+        resolved.functions.first().map(|function| function.name.to_string())
     };
-    found.into_iter().map(name).collect()
+    offsets.iter().map(&mut name).collect()
 }
 
 #[test]
