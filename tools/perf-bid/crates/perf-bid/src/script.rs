@@ -60,6 +60,8 @@ pub struct Head<'a> {
     comm: &'a str,
     /// Name of the event; none before records that are not samples.
     event: Option<&'a str>,
+    /// Of the event, if the sample does not say its own.
+    period: u64,
     sample: &'a Sample<'a>,
 }
 
@@ -111,15 +113,31 @@ pub fn hints(data: &PerfData) -> Vec<(BuildId, Arc<str>)> {
     machine.hints()
 }
 
+/// What is printed of an event.
+#[derive(Clone, Copy)]
+struct Event<'a> {
+    name: &'a str,
+    /// Whether its samples have callchains to print.
+    chain: bool,
+    /// Of samples that do not say theirs.
+    period: u64,
+}
+
 struct Printer<'a> {
     args: &'a cli::Script,
     text: Text,
     filter: Filter,
     machine: Machine,
     frames: Frames,
-    /// Names of the events, and whether their samples have callchains.
-    events: Vec<(&'a str, bool)>,
+    events: Vec<Event<'a>>,
     raw: Vec<RawFrame>,
+}
+
+impl Head<'_> {
+    fn period(&self) -> Option<u64> {
+        self.event?;
+        Some(self.sample.period.unwrap_or(self.period))
+    }
 }
 
 impl<'a> Printer<'a> {
@@ -133,12 +151,13 @@ impl<'a> Printer<'a> {
         let events: Vec<_> = data
             .events()
             .iter()
-            .map(|event| {
-                let chain = event.attr.sample_type & chains != 0 && !args.hide_call_graph;
-                (if event.name.is_empty() { "unnamed" } else { &event.name }, chain)
+            .map(|event| Event {
+                name: if event.name.is_empty() { "unnamed" } else { &event.name },
+                chain: event.attr.sample_type & chains != 0 && !args.hide_call_graph,
+                period: event.attr.sample_period,
             })
             .collect();
-        let event_width = events.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        let event_width = events.iter().map(|event| event.name.chars().count()).max().unwrap_or(0);
         Ok(Self {
             args,
             text: Text { fields, ns: args.ns, event_width },
@@ -177,11 +196,11 @@ impl<'a> Printer<'a> {
     fn sample(&mut self, out: &mut Vec<u8>, joined: &Joined<'_>) {
         let sample = &joined.sample;
         let comm = self.machine.comm(sample.tid.unwrap_or(0));
-        let Some(&(event, chain)) = self.events.get(joined.event) else {
+        let Some(&Event { name, chain, period }) = self.events.get(joined.event) else {
             return;
         };
         self.machine.frames(joined, &mut self.raw);
-        let head = Head { comm: self.machine.comm_name(comm), event: Some(event), sample };
+        let head = Head { comm: self.machine.comm_name(comm), event: Some(name), period, sample };
         if !self.filter.takes(&head) {
             return;
         }
@@ -209,7 +228,8 @@ impl<'a> Printer<'a> {
         // What a tool made up says no more than whose name it is.
         let named = if let Record::Comm(comm) = record { Some(comm.tid) } else { tid };
         let comm = self.machine.comm(named.unwrap_or(0));
-        let head = Head { comm: self.machine.comm_name(comm), event: None, sample: &sample };
+        let head =
+            Head { comm: self.machine.comm_name(comm), event: None, period: 0, sample: &sample };
         if !self.filter.takes(&head) {
             return;
         }
@@ -219,7 +239,7 @@ impl<'a> Printer<'a> {
             let members = serde_json::Value::Object(records::members(record)).to_string();
             out.extend_from_slice(members.get(1..).unwrap_or("}").as_bytes());
         } else {
-            let in_chains = self.events.first().is_some_and(|(_, chain)| *chain);
+            let in_chains = self.events.first().is_some_and(|event| event.chain);
             self.text.head(out, &head, if in_chains { 0 } else { COMM_WIDTH });
             out.extend_from_slice(records::line(record).as_bytes());
         }

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0
 //! The Firefox Profiler's processed profile format: every sample with its time, in threads
 //! that begin, end and have names, libraries with build IDs and the symbols that were found.
+//!
+//! A library's symbols have to be there before the first frame in it. So frames are numbered
+//! while the recording is read, and looked up and put into samples once it has been.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -32,6 +35,9 @@ use perf_bid_core::place::DsoId;
 use perf_bid_core::place::DsoKind;
 use perf_bid_core::place::Frame;
 use perf_bid_core::place::Place;
+use perf_bid_core::profile::FrameId;
+use perf_bid_core::profile::StackId;
+use perf_bid_core::profile::Stacks;
 use perf_bid_core::record::Record;
 use perf_bid_core::store::read_elf;
 use perf_bid_core::stream::Item;
@@ -72,9 +78,19 @@ struct Builder<'a> {
     last: u64,
     processes: FxHashMap<u32, ProcessHandle>,
     threads: FxHashMap<u32, Thread>,
-    frames: FxHashMap<Frame, FrameInfo>,
     libraries: FxHashMap<DsoId, Library>,
+    stacks: Stacks,
+    samples: Vec<Sample>,
     raw: Vec<RawFrame>,
+}
+
+/// A sample that waits for the end of the recording.
+struct Sample {
+    thread: ThreadHandle,
+    time: u64,
+    /// Time on a CPU since the one before, in nanoseconds.
+    cpu: u64,
+    stack: StackId,
 }
 
 #[derive(Clone, Copy)]
@@ -127,7 +143,8 @@ impl<'a> Builder<'a> {
         let machine = Machine::new(&data.features().build_ids);
         let naming = &source.args.naming;
         let symbolizer = open::symbolizer(data, &hints(data), naming, false)?;
-        let (processes, threads, frames, libraries, raw) = Default::default();
+        let (processes, threads, libraries) = Default::default();
+        let (stacks, samples, raw) = Default::default();
         Ok(Self {
             source,
             out,
@@ -138,21 +155,42 @@ impl<'a> Builder<'a> {
             last,
             processes,
             threads,
-            frames,
             libraries,
+            stacks,
+            samples,
             raw,
         })
     }
 
     fn finish(mut self) -> FxProfile {
-        for library in self.libraries.into_values() {
-            let symbols = library.symbols.into_iter().map(|(address, (end, name))| Symbol {
+        let frames = self.stacks.frames().to_vec();
+        let resolved: Vec<_> = frames
+            .iter()
+            .map(|&frame| self.symbolizer.resolve(&self.machine.dsos, frame))
+            .collect();
+        let places: Vec<_> =
+            frames.iter().zip(&resolved).map(|(frame, found)| self.native(*frame, found)).collect();
+        for library in self.libraries.values_mut() {
+            let symbols = std::mem::take(&mut library.symbols);
+            let symbols = symbols.into_iter().map(|(address, (end, name))| Symbol {
                 address,
                 size: Some(end.saturating_sub(address)),
                 name: name.to_string(),
             });
             let table = Arc::new(SymbolTable::new(symbols.collect()));
             self.out.set_lib_symbol_table(library.handle, table);
+        }
+        let frames = frames.iter().zip(&resolved).zip(places);
+        let frames: Vec<_> =
+            frames.map(|((frame, found), place)| self.info(*frame, found, place)).collect();
+        let info = |id: FrameId| frames.get(id.0 as usize).cloned();
+        for sample in &self.samples {
+            let mut chain: Vec<_> = self.stacks.walk(sample.stack).filter_map(info).collect();
+            chain.reverse();
+            let stack = self.out.intern_stack_frames(sample.thread, chain.into_iter());
+            let at = Timestamp::from_nanos_since_reference(sample.time.saturating_sub(self.start));
+            let cpu = CpuDelta::from_nanos(sample.cpu);
+            self.out.add_sample(sample.thread, at, stack, cpu, 1);
         }
         self.out
     }
@@ -233,55 +271,45 @@ impl<'a> Builder<'a> {
         let time = sample.time.unwrap_or(self.last);
         let thread = self.thread(pid, tid, time);
         self.machine.frames(joined, &mut self.raw);
-        let raw = std::mem::take(&mut self.raw);
-        let frames: Vec<_> = raw.iter().rev().map(|raw| self.frame(raw.frame)).collect();
-        self.raw = raw;
-        let stack = self.out.intern_stack_frames(thread.handle, frames.into_iter());
+        let stacks = &mut self.stacks;
+        let stack = self.raw.iter().rev().fold(StackId::EMPTY, |caller, raw| {
+            let frame = stacks.frame(raw.frame);
+            stacks.push(caller, frame)
+        });
         // A clock's period is time on a CPU, but no more than has passed.
         let period = sample.period.filter(|_| self.source.is_clock(joined.event));
         let passed = time.saturating_sub(thread.sampled.unwrap_or(self.start));
-        let cpu = CpuDelta::from_nanos(period.unwrap_or(0).min(passed));
-        let at = self.at(time);
-        self.out.add_sample(thread.handle, at, stack, cpu, 1);
+        let cpu = period.unwrap_or(0).min(passed);
+        self.at(time);
+        self.samples.push(Sample { thread: thread.handle, time, cpu, stack });
         if let Some(thread) = self.threads.get_mut(&tid) {
             thread.sampled = Some(time);
         }
     }
 
-    fn frame(&mut self, frame: Frame) -> FrameInfo {
-        if let Some(info) = self.frames.get(&frame) {
-            return info.clone();
-        }
-        let resolved = self.symbolizer.resolve(&self.machine.dsos, frame);
-        let dso = match frame.place {
-            Place::File { dso, .. } | Place::Memory { dso, .. } => Some(dso),
-            Place::Unresolved(_) | Place::Missing => None,
-        };
-        let kind = dso.and_then(|dso| self.machine.dsos.get(dso)).map(|dso| dso.kind);
-        let category = match kind {
+    fn info(&mut self, frame: Frame, resolved: &Resolved, native: Option<FxFrame>) -> FrameInfo {
+        let kind = dso_of(frame.place).and_then(|dso| self.machine.dsos.get(dso));
+        let category = match kind.map(|dso| dso.kind) {
             Some(DsoKind::Kernel | DsoKind::Module) => self.categories.kernel,
             Some(_) => self.categories.user,
             None => self.categories.other,
         };
-        let native = dso.and_then(|dso| self.native(dso, frame, &resolved));
         let native = native.unwrap_or_else(|| {
-            let label = label(frame.place, &resolved);
+            let label = label(frame.place, resolved);
             FxFrame::Label(self.out.intern_string(&label))
         });
         let flags = FrameFlags::empty();
-        let info = FrameInfo { frame: native, category_pair: category.into(), flags };
-        self.frames.insert(frame, info.clone());
-        info
+        FrameInfo { frame: native, category_pair: category.into(), flags }
     }
 
     /// The frame as an address in a library, if it is near enough to the library's base.
-    fn native(&mut self, dso: DsoId, frame: Frame, resolved: &Resolved) -> Option<FxFrame> {
+    fn native(&mut self, frame: Frame, resolved: &Resolved) -> Option<FxFrame> {
         let at = match frame.place {
             Place::File { offset, .. } => offset,
             Place::Memory { address, .. } => address,
             Place::Unresolved(_) | Place::Missing => return None,
         };
-        let library = self.library(dso, at, resolved)?;
+        let library = self.library(dso_of(frame.place)?, at, resolved)?;
         let address = library.relative(at)?;
         if let Some(function) = resolved.functions.last()
             && let Some(start) = library.relative(function.start)
@@ -337,6 +365,13 @@ impl Library {
             None => at,
         };
         u32::try_from(address.checked_sub(self.base)?).ok()
+    }
+}
+
+fn dso_of(place: Place) -> Option<DsoId> {
+    match place {
+        Place::File { dso, .. } | Place::Memory { dso, .. } => Some(dso),
+        Place::Unresolved(_) | Place::Missing => None,
     }
 }
 

@@ -25,7 +25,7 @@ pub fn sample(
     out.extend_from_slice(b"{\"type\":\"sample\",");
     task(out, head);
     let sample = head.sample;
-    number(out, b"period", sample.period);
+    number(out, b"period", head.period());
     hex(out, b"addr", sample.addr);
     number(out, b"weight", sample.weight);
     out.extend_from_slice(b"\"frames\":[");

@@ -78,7 +78,7 @@ impl Text {
         if let Some(time) = sample.time.filter(|_| has(Field::Time)) {
             self.time(out, time);
         }
-        if let Some(period) = sample.period.filter(|_| has(Field::Period)) {
+        if let Some(period) = head.period().filter(|_| has(Field::Period)) {
             put::dec(out, period, 10);
             out.push(b' ');
         }
