@@ -146,8 +146,10 @@ enum Code {
     File(Box<Image>),
     Kernel,
     Jit(JitMap),
-    /// One function, where it begins.
-    One(u64),
+    /// All of it is one function, named as the DSO is.
+    Function {
+        start: u64,
+    },
 }
 
 /// A file with its symbols.
@@ -246,10 +248,10 @@ impl Symbolizer {
                 self.in_image(&mut resolved, at, found, lines.unwrap_or_default());
             }
             Code::Kernel => self.in_kernel(&mut resolved, id, at, back),
-            Code::One(start) => {
-                let (name, start) = (Arc::clone(&object.file), *start);
-                let into = (at + back).saturating_sub(start);
-                resolved.functions.push(Function::at(name, into, start));
+            Code::Function { start } => {
+                let name = Arc::clone(&object.file);
+                let into = (at + back).saturating_sub(*start);
+                resolved.functions.push(Function::at(name, into, *start));
             }
             Code::Jit(map) => {
                 let found = map.at(at).map(|(name, start)| (name.to_vec(), start));
@@ -272,7 +274,8 @@ impl Symbolizer {
             DsoKind::File | DsoKind::Vdso => self.open_file(origin, dso),
             DsoKind::Kernel | DsoKind::Module => self.open_kernel(origin, dso),
             DsoKind::Ksymbol { start } => {
-                Object { file: dso.path.clone(), origin, code: Code::One(start) }
+                let code = Code::Function { start };
+                Object { file: Arc::clone(&dso.path), origin, code }
             }
             DsoKind::Anon { pid } => {
                 let paths = jit::candidates(&self.options.jit_dir, pid);

@@ -6,6 +6,7 @@ mod check;
 mod export;
 mod inject;
 mod naming;
+mod pages;
 mod record;
 mod report;
 mod script;
@@ -16,8 +17,12 @@ use clap::Subcommand;
 pub use self::buildids::Buildids;
 pub use self::check::Check;
 pub use self::export::Export;
+pub use self::export::Format;
+pub use self::export::Weights;
 pub use self::inject::Inject;
 pub use self::naming::Naming;
+pub use self::pages::Completions;
+pub use self::pages::ManPages;
 pub use self::record::Record;
 pub use self::report::Field;
 pub use self::report::Filter;
@@ -53,6 +58,12 @@ pub enum Command {
     Buildids(Buildids),
     /// Say what this machine can do, and what to do about the rest
     Check(Check),
+    /// Write manual pages
+    #[command(hide = true)]
+    Man(ManPages),
+    /// Print completions for a shell
+    #[command(hide = true)]
+    Completions(Completions),
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ mod cli;
 mod export;
 mod inject;
 mod open;
+mod pages;
 mod record;
 mod report;
 mod script;
@@ -27,6 +28,8 @@ fn main() -> ExitCode {
         cli::Command::Export(args) => export::run(args),
         cli::Command::Buildids(args) => buildids::run(args),
         cli::Command::Check(args) => check::run(args),
+        cli::Command::Man(args) => pages::man(args),
+        cli::Command::Completions(args) => pages::completions(args),
     };
     match result {
         Ok(code) => code,

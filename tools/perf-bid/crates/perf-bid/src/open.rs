@@ -1,36 +1,42 @@
 // SPDX-License-Identifier: GPL-2.0
 //! What every command that reads a recording begins with: open it ([`data`]), add it up
-//! ([`profile`]), and set up what names its frames ([`Namer`]).
+//! ([`profile`]), and set up what names its frames ([`symbolizer`]).
 
 use std::fs::File;
 use std::io;
 use std::io::IsTerminal;
 use std::path::Path;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use anyhow::Result;
 use indicatif::ProgressBar;
 use indicatif::ProgressStyle;
 use perf_bid_core::abi::BuildId;
-use perf_bid_core::abi::misc;
 use perf_bid_core::data::PerfData;
-use perf_bid_core::place::Dso;
-use perf_bid_core::place::DsoKind;
-use perf_bid_core::place::Dsos;
-use perf_bid_core::place::Frame;
-use perf_bid_core::place::Place;
+use perf_bid_core::debuginfod::Debuginfod;
+use perf_bid_core::kernel::RecordedKernel;
+use perf_bid_core::machine::Machine;
 use perf_bid_core::profile;
 use perf_bid_core::profile::Profile;
+use perf_bid_core::record::FileKey;
+use perf_bid_core::record::Record;
 use perf_bid_core::store::Store;
-use perf_bid_core::symbols::Lookup;
-use perf_bid_core::symbols::Symbols;
+use perf_bid_core::symbols::KERNEL;
+use perf_bid_core::symbols::Options;
+use perf_bid_core::symbols::Symbolizer;
 
 use crate::cli::Naming;
 
 /// Files below this size are read before a progress bar could be seen, in bytes.
 const PROGRESS_FROM: u64 = 32 << 20;
+
+/// The kernel's map record is among the first this many, if there is one.
+const KERNEL_WITHIN: usize = 4096;
+
+/// Longest time that servers may hold a report up, all files together.
+const FETCH_LIMIT: Duration = Duration::from_secs(120);
 
 /// Opens a recording; `-` is standard input. Errors name the file.
 pub fn data(path: &Path) -> Result<PerfData> {
@@ -71,123 +77,58 @@ pub fn progress(len: u64, what: &'static str) -> Option<ProgressBar> {
     Some(bar)
 }
 
-/// A function at a place.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Demangled.
-    pub name: Arc<str>,
-    /// In bytes from its start.
-    pub offset: Option<u64>,
-    /// Where it begins; tells functions of the same name in one file apart.
-    pub start: u64,
-    /// File and line.
-    pub source: Option<(Arc<str>, u32)>,
-    /// It has no code of its own there but is part of the next one.
-    pub inlined: bool,
-}
-
-/// Where the file of a [`Dso`] is on this machine.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Located {
-    /// What to call it; empty if nobody knows.
-    pub name: String,
-    /// The file that symbols come from.
-    pub file: Option<PathBuf>,
-    /// Why there is no such file.
-    pub why_not: Option<String>,
-}
-
-/// Finds names of frames.
-#[derive(Debug)]
-pub struct Namer {
-    symbols: Symbols,
-}
-
-impl Namer {
-    /// Knows the files that the recording names, and those that are asked for.
-    pub fn new(data: &PerfData, hints: &[(BuildId, Arc<str>)], _args: &Naming) -> Result<Self> {
-        let mut store = Store::default();
-        for (id, path) in hints {
-            store.hint(*id, &**path);
-        }
-        let features = data.features();
-        let kernel = features.build_ids.iter().find(|row| row.cpumode == misc::KERNEL);
-        let boot = features.info.boot_id.as_deref();
-        let symbols = Symbols::new(store, kernel.map(|row| row.build_id), boot);
-        Ok(Self { symbols })
+/// What finds names of frames: in the files that the recording names, and where `args` says.
+pub fn symbolizer(
+    data: &PerfData,
+    hints: &[(BuildId, Arc<str>)],
+    args: &Naming,
+    srcline: bool,
+) -> Result<Symbolizer> {
+    let mut store = Store::default();
+    for (id, path) in hints {
+        store.hint(*id, &**path);
     }
-
-    /// The functions at a frame, innermost first; empty if there is no symbol.
-    pub fn resolve(&mut self, dsos: &Dsos, frame: Frame) -> Vec<Function> {
-        // A return address may be the first byte of the next function: the call is before it.
-        let back = u64::from(frame.caller);
-        let found = match frame.place {
-            Place::File { dso, offset } => match dsos.get(dso).and_then(|dso| dso.build_id) {
-                Some(id) => self.in_file(id, offset.saturating_sub(back)),
-                None => None,
-            },
-            Place::Memory { dso, address } => match dsos.get(dso).map(|dso| dso.kind) {
-                Some(DsoKind::Kernel | DsoKind::Module) => {
-                    self.in_kernel(address.saturating_sub(back))
-                }
-                _ => None,
-            },
-            Place::Unresolved(_) | Place::Missing => None,
-        };
-        found.into_iter().collect()
+    if let Some(dir) = &args.symfs {
+        store = store.symfs(dir);
     }
+    if args.fetch {
+        let servers = Debuginfod::from_env(FETCH_LIMIT).context(
+            "--fetch: no servers to ask; set DEBUGINFOD_URLS, e.g. to \
+             https://debuginfod.elfutils.org",
+        )?;
+        store = store.fetcher(servers.into_fetcher());
+    }
+    let inline = args.wants_inlined();
+    let kernel = recorded_kernel(data, args);
+    Ok(Symbolizer::new(store, Options { inline, srcline, kernel, ..Options::default() }))
+}
 
-    fn in_file(&mut self, id: BuildId, offset: u64) -> Option<Function> {
-        let (name, into) = match self.symbols.in_file(id, &[offset]).pop()? {
-            Lookup::Symbol(symbol) => (symbol.name, symbol.offset),
-            Lookup::Function(start) => {
-                (format!("[function {start:#x}]"), offset.saturating_sub(start))
+/// What the recording and the user say about the recorded kernel.
+fn recorded_kernel(data: &PerfData, args: &Naming) -> RecordedKernel {
+    let features = data.features();
+    let mut machine = Machine::new(&features.build_ids);
+    let mut in_record = None;
+    for raw in data.records().map_while(Result::ok).take(KERNEL_WITHIN) {
+        let Ok(record) = data.decode(&raw) else { continue };
+        machine.record(&record);
+        match record {
+            Record::Mmap(mmap) if mmap.path.starts_with(KERNEL.as_bytes()) => {
+                in_record = in_record.or(match mmap.file {
+                    FileKey::BuildId(id) => Some(id),
+                    _ => None,
+                });
             }
-            Lookup::Unknown => return None,
-        };
-        Some(Function {
-            name: name.into(),
-            offset: Some(into),
-            start: offset.saturating_sub(into),
-            source: None,
-            inlined: false,
-        })
+            _ => {}
+        }
     }
-
-    fn in_kernel(&mut self, address: u64) -> Option<Function> {
-        let symbol = self.symbols.in_kernel(&[address]).pop()??;
-        Some(Function {
-            start: address.saturating_sub(symbol.offset),
-            name: symbol.name.into(),
-            offset: Some(symbol.offset),
-            source: None,
-            inlined: false,
-        })
-    }
-
-    /// Where the file of `dso` is.
-    pub fn locate(&mut self, dso: &Dso) -> Located {
-        let recorded = dso.path.to_string();
-        let Some(id) = dso.build_id.filter(|_| dso.kind == DsoKind::File) else {
-            return Located { name: recorded, ..Located::default() };
-        };
-        let binary = self.symbols.binary(id);
-        let name = binary.name.clone().unwrap_or(recorded);
-        let file = binary.original.as_ref().map(|found| found.path.clone());
-        let why_not = file.is_none().then(|| match (binary.replaced, &binary.debug) {
-            (true, _) => format!("{name} has another build ID now"),
-            (false, Some(debug)) => format!(
-                "only a debug file, {}, whose offsets are not those of the original",
-                debug.path.display()
-            ),
-            (false, None) if name.is_empty() => "no file with this build ID".to_owned(),
-            (false, None) => format!("{name}: no file with this build ID"),
-        });
-        Located { name, file, why_not }
-    }
-
-    /// Why kernel symbols are not shown.
-    pub fn kernel_refusal(&self) -> Option<&str> {
-        self.symbols.kernel_refusal()
+    let in_table = machine.dsos.get(machine.kernel()).and_then(|dso| dso.build_id);
+    let reference = machine.kernel_reference();
+    RecordedKernel {
+        build_id: in_table.or(in_record),
+        boot_id: features.info.boot_id.clone(),
+        reference: reference.map(|found| (found.symbol.clone(), found.address)),
+        release: features.os_release.clone(),
+        kallsyms: args.kallsyms.clone(),
+        vmlinux: args.vmlinux.clone(),
     }
 }

@@ -6,17 +6,20 @@
 //! into rows ([`rows`]) with trees of their own ([`tree`]). Everything shown comes from there:
 //! tables, the terminal view, JSON, flame graphs and comparisons.
 
-mod calls;
+pub mod calls;
 mod columns;
 mod diff;
-mod flame;
+#[cfg(test)]
+mod fixture;
+pub mod flame;
 mod graph;
-mod header;
+pub mod header;
 mod json;
-mod names;
+pub mod names;
 mod rows;
 mod table;
 mod tree;
+mod tui;
 mod view;
 
 use std::io;
@@ -46,7 +49,6 @@ use self::view::View;
 use crate::cli;
 use crate::cli::SortKey;
 use crate::open;
-use crate::open::Namer;
 
 const STDOUT: &str = "cannot write to standard output";
 
@@ -76,10 +78,23 @@ pub fn run(args: &cli::Report) -> Result<ExitCode> {
     if args.totals {
         let line = header::totals_line(&recording.profile);
         writeln!(io::stdout(), "{line}").context(STDOUT)?;
+    } else if wants_terminal(args) {
+        recording.browse(args)?;
     } else if !json_on_stdout {
         recording.print(args).context(STDOUT)?;
     }
     Ok(recording.outcome(&args.input))
+}
+
+/// Draws the flame graph of a recording, for `perf-bid export`.
+pub fn flamegraph(data: PerfData, naming: &cli::Naming, path: &Path) -> Result<()> {
+    let (naming, flamegraph) = (naming.clone(), Some(path.to_owned()));
+    let args = cli::Report { naming, flamegraph, ..cli::Report::default() };
+    if !header::has_callchains(&data) {
+        bail!("no callchains to draw; record with -g");
+    }
+    let (mut folded, texts) = Recording::read(&args, data)?.fold(&args)?;
+    write_file(path, |out| folded.draw(out, &texts.borrow()))
 }
 
 fn run_diff(args: &cli::Report, old: &Path, new: &Path) -> Result<ExitCode> {
@@ -148,13 +163,11 @@ impl Recording {
             tid: keys.contains(&SortKey::Tid) || !args.filter.tid.is_empty(),
         };
         let profile = open::profile(&data, options);
-        let mut namer = Namer::new(&data, &profile.hints, &args.naming)?;
-        let detail = Detail {
-            lines: keys.contains(&SortKey::Srcline),
-            inlined: args.naming.wants_inlined(),
-        };
-        let names = Names::find(&profile, &mut namer, detail);
-        let kernel_refusal = namer.kernel_refusal().map(str::to_owned);
+        let lines = keys.contains(&SortKey::Srcline);
+        let mut symbolizer = open::symbolizer(&data, &profile.hints, &args.naming, lines)?;
+        let detail = Detail { lines, inlined: args.naming.wants_inlined() };
+        let names = Names::find(&profile, &mut symbolizer, detail);
+        let kernel_refusal = symbolizer.kernel_problem().map(str::to_owned);
         Ok(Self { data, profile, names, kernel_refusal })
     }
 
@@ -226,14 +239,35 @@ impl Recording {
         if self.events().next().is_none() {
             writeln!(out, "# No samples\n#")?;
         }
+        self.bottom(&mut out)?;
+        out.flush()
+    }
+
+    fn browse(&self, args: &cli::Report) -> Result<()> {
+        let mut notes = Vec::new();
+        header::top(&mut notes, &self.data, &self.profile)?;
+        self.bottom(&mut notes)?;
+        let notes = String::from_utf8_lossy(&notes);
+        let notes = notes.lines().map(|line| line.trim_start_matches(['#', ' ']));
+        let source = tui::Source {
+            profile: &self.profile,
+            names: &self.names,
+            events: self.events().collect(),
+            settings: self.settings(args),
+            filter: &args.filter,
+            notes: notes.filter(|line| !line.is_empty()).map(str::to_owned).collect(),
+        };
+        tui::run(source)
+    }
+
+    fn bottom(&self, out: &mut impl Write) -> io::Result<()> {
         let bottom = header::Bottom {
             profile: &self.profile,
             names: &self.names,
-            build_ids: header::has_build_ids(data),
+            build_ids: header::has_build_ids(&self.data),
             kernel_refusal: self.kernel_refusal.as_deref(),
         };
-        header::bottom(&mut out, data, &bottom)?;
-        out.flush()
+        header::bottom(out, &self.data, &bottom)
     }
 
     /// Says what was wrong with the file, if anything was.
@@ -258,6 +292,16 @@ impl OwnedTexts {
     }
 }
 
+/// Whether to browse: if asked to, or if there is a terminal and nothing else to do.
+fn wants_terminal(args: &cli::Report) -> bool {
+    let something_else = args.stdio
+        || args.header
+        || args.field_separator.is_some()
+        || args.json.is_some()
+        || args.flamegraph.is_some();
+    args.tui || (!something_else && io::stdout().is_terminal() && io::stdin().is_terminal())
+}
+
 fn layout(args: &cli::Report) -> Layout {
     let terminal = io::stdout().is_terminal();
     let width = ratatui::crossterm::terminal::size().map_or(0, |(columns, _)| columns.into());
@@ -278,7 +322,10 @@ fn write_json(path: &Path, value: &serde_json::Value) -> Result<()> {
 }
 
 /// Writes a file beside `path` and renames it; what is no regular file is written in place.
-fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+pub fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<()>,
+) -> Result<()> {
     let shown = || path.display().to_string();
     if path.metadata().is_ok_and(|meta| !meta.is_file()) {
         let file = std::fs::File::options().write(true).open(path).with_context(shown)?;

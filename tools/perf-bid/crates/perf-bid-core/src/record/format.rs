@@ -445,8 +445,8 @@ impl Format {
             ppid: c.u32("task ppid")?,
             tid: c.u32("task tid")?,
             ptid: c.u32("task ptid")?,
-            time: c.u64("task time")?,
             exec: raw.misc & misc::FORK_EXEC != 0,
+            time: c.u64("task time")?,
             id,
         })
     }

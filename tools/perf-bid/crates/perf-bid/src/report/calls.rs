@@ -115,7 +115,7 @@ impl Calls {
         };
         for (task, stack, key, weight) in sums {
             let leaf = profile.stacks.walk(stack).next();
-            let symbol = leaf.and_then(|frame| names.functions(frame).last().copied());
+            let symbol = leaf.and_then(|frame| names.own(frame));
             if passes.sample(&key, symbol) {
                 builder.add(task, stack, symbol, weight);
             }
@@ -197,11 +197,6 @@ impl Calls {
             at = NodeId(self.node(at)?.parent);
         }
         (self.node(at)?.depth == depth).then_some(at)
-    }
-
-    /// `id` and its callers, innermost first.
-    pub fn path(&self, id: NodeId) -> impl Iterator<Item = NodeId> {
-        std::iter::successors(Some(id), |&at| self.caller(at))
     }
 
     /// As an index into something with an element for each node.

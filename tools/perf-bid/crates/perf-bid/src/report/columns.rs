@@ -102,14 +102,17 @@ impl<'a> Columns<'a> {
         }
     }
 
-    fn srcline(&self, symbol: SymId) -> String {
-        match self.names.get(symbol).and_then(|symbol| symbol.source.as_ref()) {
-            Some((file, line)) => {
+    /// The source line; where it is not known, what perf says instead: how far into which
+    /// function.
+    fn srcline(&self, id: SymId) -> String {
+        let Some(symbol) = self.names.get(id) else { return String::new() };
+        match (&symbol.source, &symbol.name, symbol.offset) {
+            (Some((file, line)), ..) => {
                 let short = file.rsplit('/').next().unwrap_or(file);
                 format!("{}:{line}", printable(if self.long { file } else { short }))
             }
-            // As perf has it: the place itself.
-            None => self.names.label(symbol).to_string(),
+            (None, Some(name), Some(offset)) => format!("{}+{offset}", printable(name)),
+            _ => self.names.label(id).to_string(),
         }
     }
 

@@ -138,3 +138,37 @@ pub fn value(old: &View<'_>, new: &View<'_>) -> Value {
         "rows": changes(old, new).into_iter().map(row).collect::<Vec<_>>(),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::fixture;
+    use super::super::fixture::Chain;
+    use super::*;
+
+    #[test]
+    fn greatest_change_comes_first() {
+        let old: &[Chain<'_>] = &[("a", &["same"], 50), ("a", &["gone"], 30), ("a", &["up"], 20)];
+        let new: &[Chain<'_>] = &[("a", &["same"], 100), ("a", &["new"], 20), ("a", &["up"], 80)];
+        let (old, new) = (fixture::profile(&[old]), fixture::profile(&[new]));
+        let args = ["--sort", "sym", "--no-children"];
+        let old = fixture::view(&old.0, &old.1, &args);
+        let new = fixture::view(&new.0, &new.1, &args);
+        let mut out = Vec::new();
+        write(&mut out, &old, &new, &Layout::default()).unwrap();
+        let expected = "\
+# Event 'event-0'
+# Samples: 3 before, 3 after
+#
+# Baseline       New     Delta  Symbol
+# ........  ........  ........  ........
+#
+    30.00%             -30.00%  [.] gone
+    20.00%    40.00%   +20.00%  [.] up
+              10.00%   +10.00%  [.] new
+    50.00%    50.00%    +0.00%  [.] same
+";
+        assert_eq!(String::from_utf8(out).unwrap(), expected);
+    }
+}

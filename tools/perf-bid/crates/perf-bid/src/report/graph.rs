@@ -159,3 +159,100 @@ impl Tree<'_> {
         writeln!(out, "{}", self.layout.cut(text))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::super::fixture;
+    use super::super::fixture::Chain;
+    use super::super::table;
+    use super::super::table::Layout;
+
+    const CHAINS: &[Chain<'_>] = &[
+        ("a", &["main", "mid", "leaf"], 60),
+        ("a", &["main", "mid", "other"], 20),
+        ("a", &["main", "leaf"], 15),
+        ("a", &["main"], 5),
+    ];
+
+    fn text(args: &[&str]) -> String {
+        let (profile, names) = fixture::profile(&[CHAINS]);
+        let view = fixture::view(&profile, &names, args);
+        let mut out = Vec::new();
+        table::write(&mut out, &view, &Layout::default()).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn callees_are_below_callers() {
+        let expected = "\
+# Samples: 4 of event 'event-0'
+# Event count (approx.): 100
+#
+# Children      Self  Symbol
+# ........  ........  .........
+#
+   100.00%     5.00%  [.] main
+            |
+            |--80.00%--mid
+            |          |
+            |          |--60.00%--leaf
+            |          |
+            |           --20.00%--other
+            |
+             --15.00%--leaf
+
+    80.00%     0.00%  [.] mid
+            |
+            |--60.00%--leaf
+            |
+             --20.00%--other
+
+    75.00%    75.00%  [.] leaf
+    20.00%    20.00%  [.] other
+";
+        assert_eq!(text(&["--sort", "sym"]), expected);
+    }
+
+    #[test]
+    fn callers_are_below_callees() {
+        let expected = "\
+# Samples: 4 of event 'event-0'
+# Event count (approx.): 100
+#
+# Overhead  Symbol
+# ........  .........
+#
+    75.00%  [.] leaf
+            |
+            |--60.00%--mid
+            |          main
+            |
+             --15.00%--main
+
+    20.00%  [.] other
+            |
+            ---mid
+               main
+
+     5.00%  [.] main
+";
+        assert_eq!(text(&["--sort", "sym", "--no-children"]), expected);
+    }
+
+    #[test]
+    fn light_branches_are_left_out_and_shares_can_be_of_the_branch() {
+        let shown = text(&["--sort", "sym", "--no-children", "-g", "caller,30,fractal"]);
+        assert!(shown.contains("--100.00%--main"), "{shown}");
+        assert!(shown.contains("--80.00%--mid"), "{shown}");
+        assert!(!shown.contains("--20.00%"), "{shown}");
+        let limited = text(&["--sort", "sym", "--percent-limit", "50"]);
+        assert!(limited.ends_with("# (1 more rows)\n"), "{limited}");
+        assert!(!limited.contains("--20.00%"), "{limited}");
+        let none = text(&["--sort", "sym", "-g", "none", "-n"]);
+        assert!(none.contains("# Children      Self       Samples  Symbol\n"), "{none}");
+        let rows = "    75.00%    75.00%             2  [.] leaf\n    20.00%    20.00%             1  [.] other\n";
+        assert!(none.ends_with(rows), "{none}");
+    }
+}

@@ -13,11 +13,11 @@ use perf_bid_core::place::Frame;
 use perf_bid_core::place::Place;
 use perf_bid_core::profile::FrameId;
 use perf_bid_core::profile::Profile;
+use perf_bid_core::symbols::Function;
+use perf_bid_core::symbols::Resolved;
+use perf_bid_core::symbols::Symbolizer;
 use rustc_hash::FxHashMap;
 use rustc_hash::FxHashSet;
-
-use crate::open::Function;
-use crate::open::Namer;
 
 /// Index of a [`Symbol`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -55,6 +55,8 @@ pub struct Symbol {
     pub place: Place,
     /// Source line of that place.
     pub source: Option<(Arc<str>, u32)>,
+    /// How far into the function that place is.
+    pub offset: Option<u64>,
 }
 
 /// What a DSO is called.
@@ -84,6 +86,18 @@ struct Identity {
     inlined: bool,
     /// If lines are told apart.
     source: Option<(Arc<str>, u32)>,
+    /// If lines are told apart and not known.
+    offset: Option<u64>,
+}
+
+/// The functions of a frame.
+#[derive(Clone, Copy)]
+struct FrameNames {
+    /// Part of [`Names::functions`].
+    from: u32,
+    to: u32,
+    /// What samples that fell there belong to.
+    own: SymId,
 }
 
 /// The names of all frames of a profile.
@@ -93,10 +107,9 @@ pub struct Names {
     dsos: Vec<DsoName>,
     /// Innermost function first, all frames after another.
     functions: Vec<SymId>,
-    /// Of each frame: its part of `functions`.
-    frames: Vec<(u32, u32)>,
+    frames: Vec<FrameNames>,
     index: FxHashMap<Identity, SymId>,
-    dso_index: FxHashMap<DsoId, DsoIndex>,
+    dso_index: FxHashMap<(DsoId, Arc<str>), DsoIndex>,
     words: FxHashMap<String, DsoIndex>,
 }
 
@@ -110,90 +123,122 @@ pub struct Detail {
 }
 
 impl Names {
-    /// Looks every frame up. `progress` is called with the number of frames done.
-    pub fn find(profile: &Profile, namer: &mut Namer, detail: Detail) -> Self {
+    /// Looks every frame up.
+    pub fn find(profile: &Profile, symbolizer: &mut Symbolizer, detail: Detail) -> Self {
         let frames = profile.stacks.frames();
-        let mut names = Self { frames: vec![(0, 0); frames.len()], ..Self::default() };
+        let none = FrameNames { from: 0, to: 0, own: SymId(0) };
+        let mut names = Self { frames: vec![none; frames.len()], ..Self::default() };
         // File by file, each from its beginning.
         let mut order: Vec<_> = frames.iter().copied().zip(0u32..).collect();
         order.sort_unstable();
         for (frame, id) in order {
-            names.add(&profile.dsos, namer, frame, FrameId(id), detail);
+            let resolved = symbolizer.resolve(&profile.dsos, frame);
+            names.add(&profile.dsos, &resolved, frame, FrameId(id), detail);
         }
+        names.take_origins(symbolizer);
         names
     }
 
-    fn add(&mut self, dsos: &Dsos, namer: &mut Namer, frame: Frame, id: FrameId, detail: Detail) {
-        let from = self.functions.len();
-        let (dso, address) = self.whereabouts(dsos, namer, frame.place);
-        let functions = namer.resolve(dsos, frame);
-        let last = functions.len().saturating_sub(1);
-        for (at, function) in functions.iter().enumerate() {
-            if at == last || detail.inlined {
-                let symbol = self.intern(dso, frame.place, function, detail);
-                self.functions.push(symbol);
+    fn add(&mut self, dsos: &Dsos, resolved: &Resolved, frame: Frame, id: FrameId, detail: Detail) {
+        let from = self.functions.len() as u32;
+        let (dso, address) = self.whereabouts(dsos, resolved, frame.place);
+        let functions = &resolved.functions;
+        let own = match (functions.first(), functions.last()) {
+            (Some(innermost), Some(last)) => {
+                let called = functions.len().saturating_sub(1);
+                for (at, function) in functions.iter().enumerate() {
+                    if at == called || detail.inlined {
+                        let symbol = self.intern(dso, frame.place, function, detail);
+                        self.functions.push(symbol);
+                    }
+                }
+                // As in perf: the function that was called, but the line that was run.
+                let own = Function { source: innermost.source.clone(), ..last.clone() };
+                self.intern(dso, frame.place, &own, detail)
             }
-        }
-        if functions.is_empty() {
-            let symbol = self.unnamed(dso, frame.place, address);
-            self.functions.push(symbol);
-        }
+            _ => {
+                let start = resolved.unnamed.filter(|_| !detail.lines);
+                let symbol = self.unnamed(dso, frame.place, start, address);
+                self.functions.push(symbol);
+                symbol
+            }
+        };
         if let Some(slot) = self.frames.get_mut(id.0 as usize) {
-            *slot = (from as u32, self.functions.len() as u32);
+            *slot = FrameNames { from, to: self.functions.len() as u32, own };
+        }
+    }
+
+    /// Where names came from is known once they are there.
+    fn take_origins(&mut self, symbolizer: &Symbolizer) {
+        for origin in symbolizer.problems() {
+            let dsos = self.dso_index.iter().filter(|((id, _), _)| Some(*id) == origin.dso);
+            for (_, index) in dsos {
+                let Some(dso) = self.dsos.get_mut(index.0 as usize) else { continue };
+                let file = origin.debug.as_ref().or(origin.file.as_ref());
+                dso.file = file.map(|path| path.display().to_string());
+                dso.why_not = origin.problem.clone();
+            }
         }
     }
 
     fn intern(&mut self, dso: DsoIndex, place: Place, f: &Function, detail: Detail) -> SymId {
+        let without_line = detail.lines && f.source.is_none();
         let identity = Identity {
             dso,
             name: Some(f.name.clone()),
             start: f.start,
             inlined: f.inlined,
             source: f.source.clone().filter(|_| detail.lines),
+            offset: f.offset.filter(|_| without_line),
         };
-        self.symbol(identity, place, f.source.clone())
+        self.symbol(identity, place, f.source.as_ref(), f.offset)
     }
 
-    fn unnamed(&mut self, dso: DsoIndex, place: Place, address: u64) -> SymId {
-        let identity = Identity { dso, name: None, start: address, inlined: false, source: None };
-        self.symbol(identity, place, None)
+    fn unnamed(&mut self, dso: DsoIndex, place: Place, start: Option<u64>, address: u64) -> SymId {
+        // Functions without a name are told apart by where they begin.
+        let name = start.map(|start| format!("[function {start:#x}]").into());
+        let start = start.unwrap_or(address);
+        let identity = Identity { dso, name, start, inlined: false, source: None, offset: None };
+        self.symbol(identity, place, None, None)
     }
 
     fn symbol(
         &mut self,
         identity: Identity,
         place: Place,
-        source: Option<(Arc<str>, u32)>,
+        source: Option<&(Arc<str>, u32)>,
+        offset: Option<u64>,
     ) -> SymId {
         if let Some(&id) = self.index.get(&identity) {
             return id;
         }
         let id = SymId(self.symbols.len() as u32);
         let Identity { dso, name, inlined, .. } = identity.clone();
-        self.symbols.push(Symbol { dso, name, inlined, place, source });
+        self.symbols.push(Symbol { dso, name, inlined, place, source: source.cloned(), offset });
         self.index.insert(identity, id);
         id
     }
 
     /// The DSO and the offset or address of a place.
-    fn whereabouts(&mut self, dsos: &Dsos, namer: &mut Namer, place: Place) -> (DsoIndex, u64) {
+    fn whereabouts(&mut self, dsos: &Dsos, resolved: &Resolved, place: Place) -> (DsoIndex, u64) {
         match place {
-            Place::File { dso, offset } => (self.dso(dsos, namer, dso), offset),
-            Place::Memory { dso, address } => (self.dso(dsos, namer, dso), address),
+            Place::File { dso, offset } => (self.dso(dsos, resolved, dso), offset),
+            Place::Memory { dso, address } => (self.dso(dsos, resolved, dso), address),
             Place::Unresolved(status) => (self.word(format!("[{status}]")), 0),
             Place::Missing => (self.word("[deferred, missing]".to_owned()), 0),
         }
     }
 
-    fn dso(&mut self, dsos: &Dsos, namer: &mut Namer, id: DsoId) -> DsoIndex {
-        if let Some(&index) = self.dso_index.get(&id) {
+    fn dso(&mut self, dsos: &Dsos, resolved: &Resolved, id: DsoId) -> DsoIndex {
+        // Modules may be told apart by their symbols only.
+        let key = (id, resolved.file.clone());
+        if let Some(&index) = self.dso_index.get(&key) {
             return index;
         }
         let index = match dsos.get(id) {
             None => self.word("[?]".to_owned()),
             Some(dso) => {
-                let found = namer.locate(dso);
-                let long = match found.name.as_str() {
+                let long = match &*resolved.file {
                     "" => "[no file found]".to_owned(),
                     name => name.to_owned(),
                 };
@@ -201,13 +246,13 @@ impl Names {
                     short: short_name(&long, dso.kind),
                     origin: origin(&long, dso.kind),
                     build_id: dso.build_id,
-                    file: found.file.map(|path| path.display().to_string()),
-                    why_not: found.why_not,
+                    file: None,
+                    why_not: None,
                     long,
                 })
             }
         };
-        self.dso_index.insert(id, index);
+        self.dso_index.insert(key, index);
         index
     }
 
@@ -234,8 +279,15 @@ impl Names {
 
     /// The functions of a frame, innermost first; at least one.
     pub fn functions(&self, frame: FrameId) -> &[SymId] {
-        let (from, to) = self.frames.get(frame.0 as usize).copied().unwrap_or_default();
-        self.functions.get(from as usize..to as usize).unwrap_or_default()
+        let names = self.frames.get(frame.0 as usize);
+        let part = names.map_or(0..0, |names| names.from as usize..names.to as usize);
+        self.functions.get(part).unwrap_or_default()
+    }
+
+    /// What samples in a frame belong to: the function that was called there, not those inlined
+    /// into it.
+    pub fn own(&self, frame: FrameId) -> Option<SymId> {
+        self.frames.get(frame.0 as usize).map(|names| names.own)
     }
 
     /// All symbols.
@@ -251,11 +303,6 @@ impl Names {
     /// The DSO of a symbol.
     pub fn dso_of(&self, id: SymId) -> Option<&DsoName> {
         self.get(id).and_then(|symbol| self.dsos.get(symbol.dso.0 as usize))
-    }
-
-    /// All DSOs in which frames lie.
-    pub fn dsos(&self) -> &[DsoName] {
-        &self.dsos
     }
 
     /// Number of files in which frames lie.

@@ -213,3 +213,141 @@ fn outer_calls(calls: &Calls, row_of: &[u32], rows: usize) -> Vec<u32> {
     }
     outer
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use std::collections::BTreeMap;
+    use std::collections::BTreeSet;
+
+    use super::super::fixture;
+    use super::super::fixture::Chain;
+    use super::super::tree::Branch;
+    use super::super::view::View;
+
+    fn shares(view: &View<'_>) -> BTreeMap<String, (u64, u64)> {
+        let name = |row: &super::Row| view.names.label(row.symbol).to_string();
+        let rows = view.rows.rows.iter();
+        rows.map(|row| (name(row), (row.total.period, row.own.period))).collect()
+    }
+
+    #[test]
+    fn a_sample_counts_once_in_a_recursive_function() {
+        let chains: &[Chain<'_>] = &[
+            ("a", &["main", "rec", "rec", "mid", "rec"], 10),
+            ("a", &["main", "rec"], 5),
+            ("a", &["main"], 1),
+        ];
+        let (profile, names) = fixture::profile(&[chains]);
+        let view = fixture::view(&profile, &names, &["--sort", "sym"]);
+        let expected = [("main", (16, 1)), ("mid", (10, 0)), ("rec", (15, 15))];
+        let expected: Vec<_> = expected.map(|(name, sums)| (name.to_owned(), sums)).into();
+        assert_eq!(shares(&view).into_iter().collect::<Vec<_>>(), expected);
+    }
+
+    #[test]
+    fn threads_of_a_name_are_a_row() {
+        let chains: &[Chain<'_>] =
+            &[("a", &["main", "x"], 1), ("b", &["main", "x"], 2), ("a", &["main"], 4)];
+        let (profile, names) = fixture::profile(&[chains]);
+        let view = fixture::view(&profile, &names, &["--sort", "comm"]);
+        let sums: Vec<_> = view.rows.rows.iter().map(|row| row.total.period).collect();
+        assert_eq!(sums, [5, 2]);
+    }
+
+    #[test]
+    fn filters_choose_samples_by_where_they_fell() {
+        let chains: &[Chain<'_>] =
+            &[("a", &["main", "x"], 6), ("b", &["main", "y"], 3), ("a", &["main"], 1)];
+        let (profile, names) = fixture::profile(&[chains]);
+        let view = fixture::view(&profile, &names, &["--sort", "sym", "-S", "x"]);
+        assert_eq!(shares(&view).get("main"), Some(&(6, 0)));
+        assert_eq!(view.share(view.rows.rows.first().unwrap().total), 60.0);
+        let view = fixture::view(
+            &profile,
+            &names,
+            &["--sort", "sym", "--comms", "b", "--percentage", "relative"],
+        );
+        assert_eq!(view.share(view.rows.rows.first().unwrap().total), 100.0);
+        let view = fixture::view(&profile, &names, &["--sort", "sym", "--max-stack", "1"]);
+        assert_eq!(shares(&view).get("main"), Some(&(1, 1)));
+    }
+
+    /// Numbers that look random and are the same each time.
+    struct Random(u64);
+
+    impl Random {
+        fn below(&mut self, end: u64) -> u64 {
+            self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (self.0 >> 33) % end
+        }
+    }
+
+    /// Against sums made sample by sample, without any tree.
+    #[test]
+    fn sums_and_trees_are_those_of_the_samples() {
+        let functions = ["f0", "f1", "f2", "f3", "f4"];
+        let mut random = Random(1);
+        for _ in 0..40 {
+            let lists: Vec<(Vec<&str>, u64)> = (0..60)
+                .map(|_| {
+                    let depth = 1 + random.below(7);
+                    let chain = (0..depth).map(|_| functions[random.below(5) as usize]).collect();
+                    (chain, 1 + random.below(9))
+                })
+                .collect();
+            let chains: Vec<Chain<'_>> =
+                lists.iter().map(|(chain, period)| ("a", chain.as_slice(), *period)).collect();
+            let (profile, names) = fixture::profile(&[&chains]);
+            let mut expected: BTreeMap<String, (u64, u64)> = BTreeMap::new();
+            for (chain, period) in &lists {
+                for name in chain.iter().collect::<BTreeSet<_>>() {
+                    expected.entry((*name).to_string()).or_default().0 += period;
+                }
+                expected.entry(chain.last().unwrap().to_string()).or_default().1 += period;
+            }
+            for graph in ["caller", "callee"] {
+                let view = fixture::view(&profile, &names, &["--sort", "sym", "-g", graph]);
+                assert_eq!(shares(&view), expected);
+                for row in &view.rows.rows {
+                    let name = view.names.label(row.symbol).to_string();
+                    let found = tree(&view, row, &lists, graph == "callee");
+                    assert_eq!(found.0, found.1, "{name} {graph}");
+                }
+            }
+        }
+    }
+
+    /// The second level of a row's tree, and what it must be.
+    fn tree(
+        view: &View<'_>,
+        row: &super::Row,
+        lists: &[(Vec<&str>, u64)],
+        callers: bool,
+    ) -> (BTreeMap<String, u64>, BTreeMap<String, u64>) {
+        let name = |branch: &Branch| view.names.label(branch.symbol).to_string();
+        let order = view.settings.order();
+        let first = Branch::first(&view.calls, view.rows.starts(row), order);
+        assert_eq!(first.len(), 1);
+        assert_eq!(first[0].weight, row.total);
+        let below = first[0].below(&view.calls, order);
+        let found = below.iter().map(|branch| (name(branch), branch.weight.period)).collect();
+        let wanted = name(&first[0]);
+        let mut expected: BTreeMap<String, u64> = BTreeMap::new();
+        for (chain, period) in lists {
+            // Callees of the outermost call, callers of the innermost.
+            let next = if callers {
+                let at = chain.iter().rposition(|function| *function == wanted);
+                at.and_then(|at| chain.get(at.checked_sub(1)?))
+            } else {
+                let at = chain.iter().position(|function| *function == wanted);
+                at.and_then(|at| chain.get(at + 1))
+            };
+            if let Some(next) = next {
+                *expected.entry(next.to_string()).or_default() += period;
+            }
+        }
+        (found, expected)
+    }
+}

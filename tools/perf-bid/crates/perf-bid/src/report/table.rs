@@ -46,8 +46,12 @@ impl Layout {
 
 /// Writes the table of one event.
 pub fn write(out: &mut impl Write, view: &View<'_>, layout: &Layout) -> io::Result<()> {
-    writeln!(out, "# Samples: {} of event '{}'", grouped(view.calls.shown.samples), view.name)?;
-    writeln!(out, "# Event count (approx.): {}", view.calls.shown.period)?;
+    let (base, shown) = (view.base(), view.calls.shown);
+    writeln!(out, "# Samples: {} of event '{}'", grouped(base.samples), view.name)?;
+    writeln!(out, "# Event count (approx.): {}", base.period)?;
+    if shown != base {
+        writeln!(out, "# Of them, samples that pass the filter: {}", grouped(shown.samples))?;
+    }
     writeln!(out, "#")?;
     let fields = &view.settings.fields;
     let shown = view.shown();
@@ -87,7 +91,8 @@ pub fn write(out: &mut impl Write, view: &View<'_>, layout: &Layout) -> io::Resu
     Ok(())
 }
 
-fn heading(field: Field, view: &View<'_>) -> &'static str {
+/// What stands over a column.
+pub fn heading(field: Field, view: &View<'_>) -> &'static str {
     match field {
         Field::Overhead if view.settings.children => "Self",
         Field::Overhead => "Overhead",

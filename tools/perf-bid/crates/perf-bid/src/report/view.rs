@@ -152,9 +152,14 @@ impl<'a> View<'a> {
         Self { name, calls, rows, columns, names, settings: settings.clone() }
     }
 
-    /// What shares are shares of.
+    /// What shares are shares of: all samples, or those that pass the filter.
+    pub fn base(&self) -> Weight {
+        if self.settings.relative { self.calls.shown } else { self.calls.all }
+    }
+
+    /// The period of that.
     pub fn whole(&self) -> u64 {
-        if self.settings.relative { self.calls.shown.period } else { self.calls.all.period }
+        self.base().period
     }
 
     /// A weight's share, in percent.

@@ -14,7 +14,7 @@ const FIELDS: [(&str, Field, u64); 18] = [
     ("time", Field::Time, sample::TIME),
     ("cpu", Field::Cpu, sample::CPU),
     ("event", Field::Event, 0),
-    ("period", Field::Period, sample::PERIOD),
+    ("period", Field::Period, 0),
     ("addr", Field::Addr, sample::ADDR),
     ("weight", Field::Weight, sample::WEIGHT | sample::WEIGHT_STRUCT),
     ("ip", Field::Ip, 0),

@@ -5,22 +5,19 @@ use std::sync::Arc;
 
 use perf_bid_core::abi::BuildId;
 use perf_bid_core::abi::Status;
-use perf_bid_core::place::Dso;
-use perf_bid_core::place::DsoId;
 use perf_bid_core::place::DsoKind;
 use perf_bid_core::place::Dsos;
 use perf_bid_core::place::Frame;
 use perf_bid_core::place::Place;
+use perf_bid_core::symbols::Resolved;
+use perf_bid_core::symbols::Symbolizer;
 use rustc_hash::FxHashMap;
-
-use crate::open::Function;
-use crate::open::Namer;
 
 /// What is known about a frame.
 #[derive(Clone, Debug)]
 pub struct Named {
-    /// The functions there, innermost first; empty if there is no symbol.
-    pub functions: Vec<Function>,
+    /// The functions there.
+    pub resolved: Arc<Resolved>,
     /// Path of the file, or a word in brackets.
     pub dso: Arc<str>,
     /// What the frame is in.
@@ -58,12 +55,11 @@ pub type Lines = Box<[Box<[u8]>]>;
 /// The frames so far.
 #[derive(Debug)]
 pub struct Frames {
-    namer: Namer,
+    symbolizer: Symbolizer,
     choice: Choice,
     reasons: bool,
     lines: FxHashMap<Frame, Lines>,
     chosen: FxHashMap<Frame, bool>,
-    dsos: FxHashMap<DsoId, Arc<str>>,
     /// Whether any was in the kernel.
     kernel: bool,
 }
@@ -80,9 +76,9 @@ pub struct Choice {
 impl Frames {
     /// None yet. `reasons`: the recording has build IDs, so that a frame without has a reason
     /// for it.
-    pub fn new(namer: Namer, choice: Choice, reasons: bool) -> Self {
-        let (lines, chosen, dsos) = Default::default();
-        Self { namer, choice, reasons, lines, chosen, dsos, kernel: false }
+    pub fn new(symbolizer: Symbolizer, choice: Choice, reasons: bool) -> Self {
+        let (lines, chosen) = Default::default();
+        Self { symbolizer, choice, reasons, lines, chosen, kernel: false }
     }
 
     /// The frame as `render` makes it.
@@ -114,47 +110,35 @@ impl Frames {
     }
 
     fn name(&mut self, dsos: &Dsos, frame: Frame) -> Named {
-        let (id, dso) = match frame.place {
-            Place::File { dso, .. } | Place::Memory { dso, .. } => (Some(dso), dsos.get(dso)),
-            Place::Unresolved(_) | Place::Missing => (None, None),
-        };
-        let name = match (id.zip(dso), frame.place) {
-            (Some((id, dso)), _) => {
-                let namer = &mut self.namer;
-                self.dsos.entry(id).or_insert_with(|| dso_name(namer, dso)).clone()
-            }
-            (None, Place::Missing) => "[deferred, missing]".into(),
-            (None, Place::Unresolved(status)) if self.reasons => format!("[{status}]").into(),
-            (None, _) => "[unknown]".into(),
+        let resolved = self.symbolizer.resolve(dsos, frame);
+        let dso = match frame.place {
+            Place::File { dso, .. } | Place::Memory { dso, .. } => dsos.get(dso),
+            Place::Unresolved(_) | Place::Missing => None,
         };
         let kind = dso.map(|dso| dso.kind);
+        let build_id = dso.and_then(|dso| dso.build_id);
         self.kernel |= matches!(kind, Some(DsoKind::Kernel | DsoKind::Module));
-        Named {
-            functions: self.namer.resolve(dsos, frame),
-            dso: name,
-            kind,
-            build_id: dso.and_then(|dso| dso.build_id),
-            place: frame.place,
+        let dso = self.dso_name(&resolved, frame.place, build_id);
+        Named { resolved, dso, kind, build_id, place: frame.place }
+    }
+
+    fn dso_name(&self, resolved: &Resolved, place: Place, id: Option<BuildId>) -> Arc<str> {
+        match (place, id) {
+            (Place::Missing, _) => "[deferred, missing]".into(),
+            (Place::Unresolved(status), _) if self.reasons => format!("[{status}]").into(),
+            (Place::Unresolved(_), _) => "[unknown]".into(),
+            (_, Some(id)) if resolved.file.is_empty() => {
+                let id = id.to_string();
+                format!("[{}]", id.get(..12).unwrap_or(&id)).into()
+            }
+            (_, None) if resolved.file.is_empty() => "[unknown]".into(),
+            _ => resolved.file.clone(),
         }
     }
 
     /// Why kernel symbols are not shown, if any were wanted.
-    pub fn kernel_refusal(&self) -> Option<&str> {
-        self.namer.kernel_refusal().filter(|_| self.kernel)
-    }
-}
-
-fn dso_name(namer: &mut Namer, dso: &Dso) -> Arc<str> {
-    if !dso.path.is_empty() {
-        return dso.path.clone();
-    }
-    let name = namer.locate(dso).name;
-    match dso.build_id {
-        Some(id) if name.is_empty() => {
-            let id = id.to_string();
-            format!("[{}]", id.get(..12).unwrap_or(&id)).into()
-        }
-        _ => name.into(),
+    pub fn kernel_problem(&self) -> Option<&str> {
+        self.symbolizer.kernel_problem().filter(|_| self.kernel)
     }
 }
 
@@ -166,7 +150,7 @@ impl Choice {
     fn takes(&self, named: &Named) -> bool {
         let base = named.dso.rsplit('/').next().unwrap_or(&named.dso);
         let dso = |wanted: &String| *wanted == *named.dso || wanted == base;
-        let symbol = |wanted: &String| named.functions.iter().any(|f| *f.name == **wanted);
+        let symbol = |wanted: &String| named.resolved.functions.iter().any(|f| *f.name == **wanted);
         (self.dsos.is_empty() || self.dsos.iter().any(dso))
             && (self.symbols.is_empty() || self.symbols.iter().any(symbol))
     }

@@ -25,7 +25,7 @@ pub fn sample(
     out.extend_from_slice(b"{\"type\":\"sample\",");
     task(out, head);
     let sample = head.sample;
-    number(out, b"period", sample.period);
+    number(out, b"period", head.period());
     hex(out, b"addr", sample.addr);
     number(out, b"weight", sample.weight);
     out.extend_from_slice(b"\"frames\":[");
@@ -94,7 +94,7 @@ fn key(out: &mut Vec<u8>, key: &[u8]) {
 
 /// The members of a frame, once for each function there; the last has no comma.
 fn render(named: &Named) -> Lines {
-    let count = named.functions.len().max(1);
+    let count = named.resolved.functions.len().max(1);
     (0..count).map(|at| line(named, at).into_boxed_slice()).collect()
 }
 
@@ -111,7 +111,7 @@ fn line(named: &Named, at: usize) -> Vec<u8> {
         Place::Memory { address, .. } => hex(&mut out, b"address", Some(address)),
         Place::Unresolved(_) | Place::Missing => {}
     }
-    if let Some(function) = named.functions.get(at) {
+    if let Some(function) = named.resolved.functions.get(at) {
         text(&mut out, b"symbol", &function.name);
         number(&mut out, b"symoff", function.offset);
         if let Some((file, line)) = &function.source {
@@ -121,6 +121,8 @@ fn line(named: &Named, at: usize) -> Vec<u8> {
         if function.inlined {
             out.extend_from_slice(b"\"inlined\":true,");
         }
+    } else {
+        hex(&mut out, b"function", named.resolved.unnamed);
     }
     let status =
         if named.place == Place::Missing { "missing".into() } else { named.status().to_string() };

@@ -6,6 +6,7 @@ use perf_bid_core::place::Dsos;
 use perf_bid_core::place::Place;
 use perf_bid_core::record::Sample;
 
+use super::COMM_WIDTH;
 use super::Head;
 use super::fields::Field;
 use super::fields::Fields;
@@ -36,7 +37,7 @@ impl Text {
         chain: bool,
     ) {
         let chain = chain && self.fields.has_frames();
-        self.head(out, head, if chain { 0 } else { 16 });
+        self.head(out, head, if chain { 0 } else { COMM_WIDTH });
         let (dsos, cache) = rendered;
         if !self.fields.has_frames() {
             out.push(b'\n');
@@ -45,7 +46,9 @@ impl Text {
         out.push(if chain { b'\n' } else { b' ' });
         for raw in frames {
             let frame = cache.get(dsos, raw.frame, |named| self.render(named));
-            for line in frame.iter() {
+            // On one line there is room for the function itself, not for what is inlined in it.
+            let inlined = if chain { 0 } else { frame.len().saturating_sub(1) };
+            for line in frame.iter().skip(inlined) {
                 if chain {
                     out.push(b'\t');
                 }
@@ -75,7 +78,7 @@ impl Text {
         if let Some(time) = sample.time.filter(|_| has(Field::Time)) {
             self.time(out, time);
         }
-        if let Some(period) = sample.period.filter(|_| has(Field::Period)) {
+        if let Some(period) = head.period().filter(|_| has(Field::Period)) {
             put::dec(out, period, 10);
             out.push(b' ');
         }
@@ -137,14 +140,14 @@ impl Text {
 
     /// The lines of a frame, without the value that they begin with.
     fn render(&self, named: &Named) -> Lines {
-        let functions = &named.functions;
+        let functions = &named.resolved.functions;
         let count = functions.len().max(1);
         (0..count).map(|at| self.line(named, at).into_boxed_slice()).collect()
     }
 
     fn line(&self, named: &Named, at: usize) -> Vec<u8> {
         let has = |field| self.fields.has(field);
-        let function = named.functions.get(at);
+        let function = named.resolved.functions.get(at);
         let inlined = function.is_some_and(|function| function.inlined);
         let mut line = Vec::new();
         if has(Field::Sym) {
@@ -214,7 +217,7 @@ fn separate(line: &mut Vec<u8>) {
 fn source_line(line: &mut Vec<u8>, named: &Named, at: usize) {
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
     line.extend_from_slice(b"\n  ");
-    let function = named.functions.get(at);
+    let function = named.resolved.functions.get(at);
     if let Some((file, number)) = function.and_then(|function| function.source.as_ref()) {
         line.extend_from_slice(base(file).as_bytes());
         line.push(b':');
