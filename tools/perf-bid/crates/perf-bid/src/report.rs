@@ -22,10 +22,12 @@ mod tree;
 mod tui;
 mod view;
 
+use std::fs::Permissions;
 use std::io;
 use std::io::BufWriter;
 use std::io::IsTerminal;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -113,13 +115,13 @@ fn run_diff(args: &cli::Report, old: &Path, new: &Path) -> Result<ExitCode> {
         bail!("{} and {} have no event in common", old.display(), new.display());
     }
     if let Some(path) = &args.flamegraph {
-        let ((old, _), (new, texts)) = (before.fold(args)?, after.fold(args)?);
+        let ((less, _), (more, texts)) = (before.fold(args)?, after.fold(args)?);
         let texts = OwnedTexts {
-            title: format!("{}: changes", texts.title),
+            title: format!("{}: changes since {}", new.display(), old.display()),
             subtitle: "widths: the new recording; red: more than before, blue: less".to_owned(),
             unit: texts.unit,
         };
-        write_file(path, |out| flame::draw_diff(&old, &new, out, &texts.borrow()))?;
+        write_file(path, |out| flame::draw_diff(&less, &more, out, &texts.borrow()))?;
     }
     match &args.json {
         Some(path) => {
@@ -211,7 +213,11 @@ impl Recording {
         let what = self.data.features().cmdline.join(" ");
         let title = match what.split_once(" -- ") {
             Some((_, command)) => header::one_line(command, 100),
-            None => "perf-bid".to_owned(),
+            // perf does not always say.
+            None => match args.input.file_name() {
+                Some(name) if name != "-" => header::one_line(&name.to_string_lossy(), 100),
+                _ => "perf-bid".to_owned(),
+            },
         };
         let mut subtitle = format!("{}, {} samples", event.name, grouped(calls.shown.samples));
         if header::has_build_ids(&self.data) {
@@ -334,8 +340,11 @@ pub fn write_file(
         return out.flush().with_context(shown);
     }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file =
-        tempfile::Builder::new().prefix(".perf-bid-").tempfile_in(dir).with_context(shown)?;
+    // Less what the umask takes away.
+    let mode = Permissions::from_mode(0o666);
+    let mut builder = tempfile::Builder::new();
+    let file = builder.prefix(".perf-bid-").permissions(mode).tempfile_in(dir);
+    let mut file = file.with_context(shown)?;
     let mut out = BufWriter::new(file.as_file_mut());
     write(&mut out).with_context(shown)?;
     out.flush().with_context(shown)?;

@@ -446,7 +446,7 @@ fn two_recordings_are_compared() {
     let rows = "50.00%,75.00%,+25.00%,[.] perf_bid_test_landmark\n50.00%,25.00%,-25.00%,[.] [unknown]+0x10\n";
     assert!(out.contains(rows), "{out}");
     let svg = std::fs::read_to_string(svg).unwrap();
-    assert!(svg.contains("landmark: changes") && svg.contains("perf_bid_test_landmark"));
+    assert!(svg.contains("perf.data: changes since ") && svg.contains("perf_bid_test_landmark"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_perf-bid"));
     command.args(["report", "--diff"]).arg(&old).arg(&new).args(["--sort", "sym", "--json", "-"]);
     let json: serde_json::Value = serde_json::from_str(&text(&command.output().unwrap())).unwrap();

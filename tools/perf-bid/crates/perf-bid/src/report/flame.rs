@@ -16,6 +16,7 @@ use anyhow::Context;
 use anyhow::Result;
 use inferno::flamegraph::Options;
 use inferno::flamegraph::TextTruncateDirection;
+use inferno::flamegraph::color::BackgroundColor;
 use inferno::flamegraph::color::Color;
 use inferno::flamegraph::color::PaletteMap;
 use perf_bid_core::profile::Profile;
@@ -236,6 +237,8 @@ fn options<'a>(texts: &Texts<'_>) -> Options<'a> {
     options.title = texts.title.to_owned();
     options.subtitle = Some(texts.subtitle.to_owned());
     options.count_name = texts.unit.to_owned();
+    // None of the colours of frames.
+    options.bgcolors = Some(BackgroundColor::Flat(Color { r: 250, g: 250, b: 252 }));
     options.text_truncate_direction = TextTruncateDirection::Right;
     // A fixed width has its labels in the file; else they appear only where scripts run.
     options.image_width = Some(1600);

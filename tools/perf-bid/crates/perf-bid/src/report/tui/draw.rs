@@ -125,20 +125,15 @@ fn title_line(app: &App<'_>) -> String {
     };
     let trees = match app.view.settings.graph.map(|graph| graph.order) {
         None => "",
-        Some(Order::Callees) => "  trees: callees",
-        Some(Order::Callers) => "  trees: callers",
-        Some(Order::FromOutermost) => "  trees: from the outermost caller",
+        Some(Order::Callees) => ", callees",
+        Some(Order::Callers) => ", callers",
+        Some(Order::FromOutermost) => ", callers from the outermost",
     };
     let filter = match app.filter.as_str() {
         "" => String::new(),
         filter => format!("  only: {filter}"),
     };
-    format!(
-        "{} samples of '{}'{which}, event count {}{filter}{trees}",
-        grouped(calls.shown.samples),
-        app.view.name,
-        calls.shown.period
-    )
+    format!("{} samples of '{}'{which}{trees}{filter}", grouped(calls.shown.samples), app.view.name)
 }
 
 fn hint_line(app: &App<'_>) -> String {
