@@ -173,6 +173,16 @@ mod tests {
     }
 
     #[test]
+    fn a_living_process_has_its_own_tmp() {
+        let pid = std::process::id();
+        let paths = candidates(Path::new("/x"), pid);
+        assert_eq!(paths[0], PathBuf::from(format!("/x/perf-{pid}.map")));
+        let inside = paths[1].to_str().unwrap();
+        assert!(inside.starts_with(&format!("/proc/{pid}/root/tmp/perf-")), "{inside}");
+        assert_eq!(candidates(Path::new("/x"), u32::MAX).len(), 1);
+    }
+
+    #[test]
     fn a_pipe_is_not_waited_for() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("perf-1.map");

@@ -86,7 +86,8 @@ impl Kernel {
     /// Finds the symbols of `recorded`, or says why there are none.
     pub fn load(recorded: &RecordedKernel, store: &mut Store) -> Result<Self, String> {
         if let Some(path) = &recorded.kallsyms {
-            return Self::kallsyms(path, recorded, false);
+            // Without a reference it is the user who knows that they are of that boot.
+            return Self::kallsyms(path, recorded, recorded.reference.is_none());
         }
         if let Some(path) = &recorded.vmlinux {
             return Self::vmlinux(path, recorded);

@@ -49,6 +49,9 @@ use crate::symtab::SymbolTable;
 /// What perf and we call the kernel.
 pub const KERNEL: &str = "[kernel.kallsyms]";
 
+/// What the kernel calls the padding before a function, in which there is no call.
+const PADDING: &[u8] = b"__pfx_";
+
 /// What to look up, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -254,9 +257,9 @@ impl Symbolizer {
                 resolved.functions.push(Function::at(name, into, *start));
             }
             Code::Jit(map) => {
-                let found = map.at(at).map(|(name, start)| (name.to_vec(), start));
-                if let Some((name, start)) = found {
-                    let name = self.name(id, start, &name);
+                if let Some((name, start)) = map.at(at) {
+                    // Code at one address has had several names, maybe: none is kept.
+                    let name = shown(name, self.options.demangle);
                     resolved.functions.push(Function::at(name, at + back - start, start));
                 }
             }
@@ -326,11 +329,7 @@ impl Symbolizer {
     /// A name is converted once for each function.
     fn name(&mut self, id: DsoId, start: u64, raw: &[u8]) -> Arc<str> {
         let demangled = self.options.demangle;
-        let make = || match demangled {
-            true => Arc::from(&*demangle(raw)),
-            false => Arc::from(&*String::from_utf8_lossy(raw)),
-        };
-        Arc::clone(self.names.entry((id, start)).or_insert_with(make))
+        Arc::clone(self.names.entry((id, start)).or_insert_with(|| shown(raw, demangled)))
     }
 
     fn in_image(
@@ -372,6 +371,9 @@ impl Symbolizer {
     fn in_kernel(&mut self, resolved: &mut Resolved, id: DsoId, at: u64, back: u64) {
         let Some(Ok(kernel)) = &self.kernel else { return };
         let Some(found) = kernel.at(at) else { return };
+        if back > 0 && found.name.starts_with(PADDING) {
+            return;
+        }
         if let Some(module) = found.module {
             let make = || Arc::from(format!("[{}]", String::from_utf8_lossy(module)));
             resolved.file = Arc::clone(self.modules.entry(module.to_vec()).or_insert_with(make));
@@ -444,6 +446,13 @@ impl Image {
         let stub = plt.at(map, address, chooser)?;
         Some(InImage::Stub { name: stub.name, start: stub.start })
     }
+}
+
+fn shown(raw: &[u8], demangled: bool) -> Arc<str> {
+    if demangled {
+        return Arc::from(&*demangle(raw));
+    }
+    Arc::from(&*String::from_utf8_lossy(raw))
 }
 
 fn no_jit_map(paths: &[PathBuf]) -> String {

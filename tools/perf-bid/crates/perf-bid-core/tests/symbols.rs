@@ -678,10 +678,9 @@ fn kernel_symbols_move_with_the_kernel() {
     let mut one = kernel_with(recorded(Some(0xffff_ffff_8100_0000)));
     let found = one.address(0xffff_ffff_c000_1010);
     assert_eq!((&*found.file, &*found.functions[0].name), ("[ext9]", "module_fn"));
-    // Nothing says where the kernel was.
+    // Only the user knows where the kernel was.
     let mut one = kernel_with(recorded(None));
-    assert!(one.address(0xffff_ffff_8100_0180).functions.is_empty());
-    assert!(one.symbolizer.kernel_problem().unwrap().contains("does not say where"));
+    assert_eq!(&*one.address(0xffff_ffff_8100_0180).functions[0].name, "local_fn");
     // kernel.kptr_restrict
     let hidden = |line: &str| format!("{:016}{}\n", 0, line.get(16..).unwrap_or_default());
     std::fs::write(&path, KALLSYMS.lines().map(hidden).collect::<String>()).unwrap();
@@ -715,6 +714,13 @@ fn a_vmlinux_of_the_recorded_build() {
     let found = one.address(0xffff_ffff_9900_0044);
     assert_eq!((&*found.functions[0].name, found.functions[0].offset), ("work", Some(4)));
     assert_eq!(one.symbolizer.problems().next().unwrap().file.as_ref(), Some(&cached));
+    // Nothing says where the kernel was.
+    let reference = recorded.reference.take();
+    recorded.vmlinux = Some(path);
+    let mut one = One::new(store(&[]), options(&recorded), dso.clone());
+    assert!(one.address(0xffff_ffff_9900_0044).functions.is_empty());
+    assert!(one.symbolizer.kernel_problem().unwrap().contains("does not say where"));
+    (recorded.reference, recorded.vmlinux) = (reference, None);
     recorded.build_id = BuildId::new(&[9; 20]);
     let mut one = One::new(store(&[dir.path()]), options(&recorded), dso);
     assert!(one.address(0xffff_ffff_9900_0044).functions.is_empty());
@@ -724,12 +730,17 @@ fn a_vmlinux_of_the_recorded_build() {
 #[test]
 fn code_of_a_just_in_time_compiler() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("perf-77.map"), "7f0000001000 40 js:f a b\nbroken\n").unwrap();
+    std::fs::write(
+        dir.path().join("perf-77.map"),
+        "7f0000001000 40 js:f a b\nbroken\n7f0000001000 8 js:g\n",
+    )
+    .unwrap();
     let dso = |pid| Dso { kind: DsoKind::Anon { pid }, path: "//anon".into(), build_id: None };
     let options = || Options { jit_dir: dir.path().to_owned(), ..Options::default() };
     let mut one = One::new(store(&[]), options(), dso(77));
     let found = one.address(0x7f00_0000_1010);
     assert_eq!((&*found.functions[0].name, found.functions[0].offset), ("js:f a b", Some(16)));
+    assert_eq!(&*one.address(0x7f00_0000_1004).functions[0].name, "js:g");
     assert!(one.address(0x7f00_0000_1040).functions.is_empty());
     let mut one = One::new(store(&[]), options(), dso(0x7fff_ffff));
     assert!(one.address(0x7f00_0000_1010).functions.is_empty());
