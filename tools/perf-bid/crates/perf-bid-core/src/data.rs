@@ -10,21 +10,30 @@
 //! | feature table   | one section (`u64 offset, size`) for each feature bit, right after |
 //! | features        | build IDs, host name, command line and so on                       |
 
+mod compose;
+mod compress;
 mod feature;
+mod pipe;
 mod reader;
 mod writer;
 
+pub use compose::Mapping;
+pub use compose::Stamp;
+pub use compose::comm_record;
+pub use compose::finished_round;
+pub use compose::fork_record;
+pub use compose::lost_samples_record;
+pub use compose::mmap2_record;
 pub use feature::BuildIdRow;
 pub use feature::Feature;
 pub use feature::Features;
 pub use feature::Info;
+pub use pipe::PipeWriter;
 pub use reader::DataError;
 pub use reader::EventDesc;
 pub use reader::PerfData;
 pub use reader::Records;
 pub use writer::Writer;
-pub use writer::comm_record;
-pub use writer::finished_round;
 
 /// `PERFILE2` as a native u64 reads it on a little-endian machine.
 const MAGIC: [u8; 8] = *b"PERFILE2";

@@ -20,6 +20,7 @@ use crate::record::RawRecord;
 #[allow(missing_docs)]
 #[repr(u8)]
 pub enum Feature {
+    TracingData = 1,
     BuildId = 2,
     Hostname = 3,
     OsRelease = 4,
@@ -31,6 +32,7 @@ pub enum Feature {
     Cmdline = 11,
     EventDesc = 12,
     SampleTime = 21,
+    Compressed = 27,
     /// [`Info`]: the last bit there is, which stock perf passes over.
     PerfBid = 255,
 }
@@ -169,8 +171,7 @@ impl Features {
     /// The sections to write, ordered by feature bit. `attrs` are the attrs in their file form.
     pub(super) fn sections(&self, attrs: &[Vec<u8>]) -> Vec<(Feature, Vec<u8>)> {
         let mut out = Vec::new();
-        let mut table = Vec::new();
-        self.build_ids.iter().for_each(|row| row.put(&mut table));
+        let table = self.build_id_records();
         if !table.is_empty() {
             out.push((Feature::BuildId, table));
         }
@@ -210,6 +211,13 @@ impl Features {
         out.push((Feature::PerfBid, info));
         out.sort_by_key(|(feature, _)| *feature);
         out
+    }
+
+    /// The build ID table.
+    pub(super) fn build_id_records(&self) -> Vec<u8> {
+        let mut table = Vec::new();
+        self.build_ids.iter().for_each(|row| row.put(&mut table));
+        table
     }
 
     fn event_desc(&self, attrs: &[Vec<u8>]) -> Vec<u8> {
