@@ -13,7 +13,7 @@ export BID_CACHE DEBIAN_MIRROR JOBS
 need-kdir = $(if $(KDIR),,$(error say which kernel tree: make $@ KDIR=/path/to/linux))
 
 .PHONY: help setup apply unapply kernel boot demo cost series clean \
-	test test-host test-static test-kunit test-selftests test-oracle test-series
+	test test-host test-static test-kunit test-selftests test-oracle test-record test-series
 
 help: ## this list
 	@echo 'The main job, and all tests (both set up what they need):'
@@ -64,8 +64,9 @@ test-static: ## the kernel side: warnings, clippy, format, checkpatch, panic pat
 test-kunit: ## the KUnit suites in the guest
 test-selftests: ## the kselftest programs in the guest, both ways of booting
 test-oracle: ## every frame of real programs against an independent computation
+test-record: ## what the options of perf-bid record do, in the guest
 test-series: ## each step of the series builds (slow; no part of test)
-test-host test-static test-kunit test-selftests test-oracle test-series:
+test-host test-static test-kunit test-selftests test-oracle test-record test-series:
 	@scripts/setup.sh
 	@scripts/test.sh $(@:test-%=%)
 
