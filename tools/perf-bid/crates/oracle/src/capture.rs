@@ -107,7 +107,8 @@ fn events(args: &Args) -> Result<Vec<(String, Attr)>> {
             | sample::CALLCHAIN
             | sample::NEW,
         read_format: read_format::ID | read_format::LOST,
-        flags: flag::DISABLED
+        flags: spec.attr().flags
+            | flag::DISABLED
             | flag::INHERIT
             | flag::ENABLE_ON_EXEC
             | flag::SAMPLE_ID_ALL

@@ -78,18 +78,26 @@ pub mod flag {
     #![allow(missing_docs)]
     pub const DISABLED: u64 = 1 << 0;
     pub const INHERIT: u64 = 1 << 1;
+    pub const PINNED: u64 = 1 << 2;
+    pub const EXCLUSIVE: u64 = 1 << 3;
     pub const EXCLUDE_USER: u64 = 1 << 4;
     pub const EXCLUDE_KERNEL: u64 = 1 << 5;
     pub const EXCLUDE_HV: u64 = 1 << 6;
+    pub const EXCLUDE_IDLE: u64 = 1 << 7;
     pub const MMAP: u64 = 1 << 8;
     pub const COMM: u64 = 1 << 9;
     pub const FREQ: u64 = 1 << 10;
     pub const ENABLE_ON_EXEC: u64 = 1 << 12;
     pub const TASK: u64 = 1 << 13;
     pub const WATERMARK: u64 = 1 << 14;
+    /// The lower of the two bits of `precise_ip`.
+    pub const PRECISE_IP: u64 = 1 << 15;
     pub const MMAP_DATA: u64 = 1 << 17;
     pub const SAMPLE_ID_ALL: u64 = 1 << 18;
+    pub const EXCLUDE_HOST: u64 = 1 << 19;
+    pub const EXCLUDE_GUEST: u64 = 1 << 20;
     pub const EXCLUDE_CALLCHAIN_KERNEL: u64 = 1 << 21;
+    pub const EXCLUDE_CALLCHAIN_USER: u64 = 1 << 22;
     pub const MMAP2: u64 = 1 << 23;
     pub const COMM_EXEC: u64 = 1 << 24;
     pub const USE_CLOCKID: u64 = 1 << 25;

@@ -4,8 +4,12 @@
 //! [`Attr`] holds the fields this crate reads or sets, under the kernel's names;
 //! [`Attr::to_bytes`] and [`Attr::from_bytes`] convert from and to the layout in
 //! `include/uapi/linux/perf_event.h` (size 136, `PERF_ATTR_SIZE_VER8`; shorter and longer
-//! forms are read too).
+//! forms are read too). [`Attr::builder`] puts one together that the kernel takes.
 
+mod builder;
+
+pub use self::builder::AttrBuilder;
+pub use self::builder::BuildError;
 use crate::abi::flag;
 use crate::abi::sample;
 use crate::cursor::Cursor;

@@ -14,15 +14,25 @@
 //! either byte order, compressed or not ([`normal`]); the magic is a u64 and tells the byte order.
 //! Writing is always plain and in this machine's order.
 
+mod compose;
+mod compress;
 mod events;
 mod feature;
 mod head;
 mod normal;
+mod pipe;
 mod reader;
 mod records;
 mod spool;
 mod writer;
 
+pub use compose::Mapping;
+pub use compose::Stamp;
+pub use compose::comm_record;
+pub use compose::finished_round;
+pub use compose::fork_record;
+pub use compose::lost_samples_record;
+pub use compose::mmap2_record;
 pub use events::EventDesc;
 pub use feature::BuildIdRow;
 pub use feature::ClockData;
@@ -32,13 +42,12 @@ pub use feature::Features;
 pub use feature::Group;
 pub use feature::Info;
 pub use head::ByteOrder;
+pub use pipe::PipeWriter;
 pub use reader::DataError;
 pub use reader::PerfData;
 pub(crate) use records::Behind;
 pub use records::Records;
 pub use writer::Writer;
-pub use writer::comm_record;
-pub use writer::finished_round;
 
 /// `PERFILE2` as a native u64 reads it on a little-endian machine.
 const MAGIC: [u8; 8] = *b"PERFILE2";

@@ -6,6 +6,40 @@
 //! A record may wrap around the end of the buffer. [`Ring::drain`] hands out what is there as
 //! at most two runs of bytes and releases them afterwards, so that a caller which only copies
 //! pays for one copy.
+//!
+//! ```
+//! use perf_bid_core::attr::Attr;
+//! use perf_bid_core::event::EventSpec;
+//! use perf_bid_core::record::Format;
+//! use perf_bid_core::record::RawRecord;
+//! use perf_bid_core::record::Record;
+//! use perf_bid_core::ring::Ring;
+//! use perf_bid_core::sys::Event;
+//! use perf_bid_core::sys::Target;
+//!
+//! // Every page fault of this thread, wherever it runs.
+//! let attr = Attr::builder(&EventSpec::parse("page-faults:u")?).period(1).build()?;
+//! let event = Event::open(&attr, Target { pid: 0, cpu: -1 })?;
+//! let mut ring = Ring::map(&event, 8)?;
+//! event.enable()?;
+//! let touched = vec![1u8; 1 << 20];
+//! event.disable()?;
+//!
+//! let mut records = Vec::new();
+//! ring.drain(|run, wrapped| {
+//!     records.extend_from_slice(run);
+//!     records.extend_from_slice(wrapped);
+//!     Ok::<_, std::convert::Infallible>(())
+//! })?;
+//! let format = Format::from(&attr);
+//! let (mut rest, mut samples) = (records.as_slice(), 0);
+//! while let Some((raw, after)) = RawRecord::split(rest, 0)? {
+//!     samples += usize::from(matches!(format.decode(&raw)?, Record::Sample(_)));
+//!     rest = after;
+//! }
+//! assert!(samples > 0, "{} bytes touched", touched.len());
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! ```
 
 use std::io;
 use std::os::fd::AsFd;

@@ -4,7 +4,8 @@
 //!
 //! Events are opened for every pair of task and CPU, as inherited events can have a ring
 //! buffer only if they are bound to a CPU; the first event of a CPU owns its buffer, the
-//! others write to the same.
+//! others write to the same. `examples/sample_command.rs` shows a session from its attr to the
+//! decoded records.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -14,6 +15,8 @@ use std::time::Duration;
 use rustix::event::PollFd;
 use rustix::event::PollFlags;
 use rustix::io::Errno;
+use rustix::process::Resource;
+use rustix::process::Rlimit;
 use thiserror::Error;
 
 use crate::abi::flag;
@@ -47,10 +50,10 @@ pub enum OpenError {
     )]
     Invalid { event: String, release: String },
     #[error(
-        "too many open files for {events} events: raise the limit (ulimit -n), or record fewer \
-         threads"
+        "too many open files for {events} events: the limit is {limit}. Raise it (ulimit -Hn, as \
+         root), or record fewer threads, events or CPUs"
     )]
-    TooManyFiles { events: usize },
+    TooManyFiles { events: usize, limit: u64 },
     #[error(
         "cannot map a ring buffer of {pages} pages: over the limit for locked memory. Use a \
          smaller -m, or raise kernel.perf_event_mlock_kb"
@@ -83,9 +86,11 @@ pub struct Session {
 }
 
 impl Session {
-    /// Opens every event on every pair of task and CPU. Tasks that end meanwhile are passed
-    /// over if others remain.
+    /// Opens every event on every pair of task and CPU. Tasks that end and CPUs that go
+    /// offline meanwhile are passed over if others remain. The soft limit of open files is
+    /// raised to the hard one: there is a file for each event, task and CPU.
     pub fn open(config: &Config<'_>) -> Result<Self, OpenError> {
+        raise_open_files();
         let mut session = Self { events: Vec::new(), rings: Vec::new(), ended: Vec::new() };
         let mut gone = None;
         for &cpu in config.cpus {
@@ -99,6 +104,7 @@ impl Session {
                             gone = Some(pid);
                             continue;
                         }
+                        Err(error) if is_offline(&error, cpu) && config.cpus.len() > 1 => continue,
                         Err(error) => return Err(explain(error, config, name, attr, target)),
                     };
                     match owner {
@@ -234,6 +240,21 @@ pub fn kernel_release() -> String {
     rustix::system::uname().release().to_string_lossy().into_owned()
 }
 
+/// `ENODEV` has another cause if the CPU is there.
+fn is_offline(error: &io::Error, cpu: u32) -> bool {
+    Errno::from_io_error(error) == Some(Errno::NODEV)
+        && online_cpus().is_ok_and(|online| !online.contains(&cpu))
+}
+
+fn raise_open_files() {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    // What the old limit does not allow is an error of its own, later.
+    let _ = rustix::process::setrlimit(
+        Resource::Nofile,
+        Rlimit { current: limit.maximum, maximum: limit.maximum },
+    );
+}
+
 fn map(event: &Event, pages: usize) -> Result<Ring, OpenError> {
     Ring::map(event, pages).map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::PERM | Errno::AGAIN) => OpenError::Locked { pages },
@@ -264,6 +285,7 @@ fn explain(
         }
         Some(Errno::MFILE | Errno::NFILE) => OpenError::TooManyFiles {
             events: config.events.len() * config.tasks.len() * config.cpus.len(),
+            limit: rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX),
         },
         _ => other(&format!("open `{name}`"), error),
     }
@@ -291,18 +313,23 @@ fn explain_invalid(event: String, attr: &Attr, target: Target) -> OpenError {
 /// Whether the kernel knows both build-ID bits, tried on an event that every kernel has and
 /// every user may open.
 pub fn accepts_build_id_bits() -> bool {
-    accepts(0)
+    accepts(sample::NEW, 0)
 }
 
 /// Whether the kernel knows both build-ID bits together with deferred callchains.
 pub fn accepts_deferral() -> bool {
-    accepts(flag::DEFER_CALLCHAIN | flag::DEFER_OUTPUT)
+    accepts(sample::NEW, flag::DEFER_CALLCHAIN | flag::DEFER_OUTPUT)
 }
 
-fn accepts(flags: u64) -> bool {
+/// Whether the kernel knows deferred callchains of addresses.
+pub fn accepts_plain_deferral() -> bool {
+    accepts(sample::CALLCHAIN, flag::DEFER_CALLCHAIN | flag::DEFER_OUTPUT)
+}
+
+fn accepts(sample_type: u64, flags: u64) -> bool {
     let attr = Attr {
         type_: 1,
-        sample_type: sample::NEW,
+        sample_type,
         flags: flags | flag::DISABLED | flag::EXCLUDE_KERNEL | flag::EXCLUDE_HV,
         ..Attr::default()
     };

@@ -107,6 +107,27 @@ impl Event {
     }
 }
 
+/// The local time of day as `YYYYMMDDhhmmss` and hundredths of a second, as perf puts it into
+/// file names.
+pub fn local_timestamp() -> String {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
+    let seconds: libc::time_t = now.tv_sec;
+    // SAFETY: `struct tm` is numbers and a pointer, for which zero is a value.
+    let mut tm: libc::tm = unsafe { std::mem::zeroed() };
+    // SAFETY: both point to live values of their types.
+    unsafe { libc::localtime_r(&raw const seconds, &raw mut tm) };
+    format!(
+        "{:04}{:02}{:02}{:02}{:02}{:02}{:02}",
+        tm.tm_year + 1900,
+        tm.tm_mon + 1,
+        tm.tm_mday,
+        tm.tm_hour,
+        tm.tm_min,
+        tm.tm_sec,
+        now.tv_nsec / 10_000_000
+    )
+}
+
 impl AsFd for Event {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()

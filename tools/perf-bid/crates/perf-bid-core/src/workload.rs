@@ -23,14 +23,19 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Forks. `Command::spawn` returns only once exec has succeeded or failed, which is why
-    /// it runs in a thread of its own.
+    /// Forks a child that will run `program`.
     pub fn fork(program: OsString, args: Vec<OsString>) -> io::Result<Self> {
+        let mut command = Command::new(program);
+        command.args(args);
+        Self::fork_command(command)
+    }
+
+    /// Forks a child that will run `command`. `Command::spawn` returns only once exec has
+    /// succeeded or failed, which is why it runs in a thread of its own.
+    pub fn fork_command(mut command: Command) -> io::Result<Self> {
         let (pid_read, pid_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let (go_read, go_write) = pipe_with(PipeFlags::CLOEXEC)?;
         let go_write_fd = go_write.as_raw_fd();
-        let mut command = Command::new(program);
-        command.args(args);
         let wait = move || {
             // The child's own copy would keep the pipe open after the parent has died.
             // SAFETY: this is the child's descriptor table; nothing in the child uses the

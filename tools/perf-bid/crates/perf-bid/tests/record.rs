@@ -1,21 +1,72 @@
 // SPDX-License-Identifier: GPL-2.0
-//! `perf-bid record` as a user meets it. On a kernel with the build-ID bits it records; on any
-//! other it says what is missing. Both are checked, whichever kernel runs the tests.
+//! `perf-bid record` as a user meets it. On a kernel with the build-ID bits it records them; on
+//! any other it says what is missing, and records plain addresses. Both are checked, whichever
+//! kernel runs the tests; `scripts/guest/record` has more for the former.
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use std::path::Path;
 use std::process::Command;
 use std::process::Output;
+use std::process::Stdio;
+use std::time::Duration;
+use std::time::Instant;
 
+use perf_bid_core::abi::sample;
+use perf_bid_core::data::PerfData;
+use perf_bid_core::record::Record;
 use perf_bid_core::session::accepts_build_id_bits;
 use perf_bid_core::session::accepts_deferral;
 
-fn record(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
+/// Counts for a moment.
+const SPIN: &str = "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done";
+
+fn command(dir: &Path, args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_perf-bid"));
     command.current_dir(dir).arg("record").args(args);
-    let Output { status, stderr, .. } = command.output().unwrap();
+    command
+}
+
+fn record(dir: &Path, args: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stderr, .. } = command(dir, args).output().unwrap();
     (status.code(), String::from_utf8_lossy(&stderr).into_owned())
+}
+
+/// A recording with addresses, which every kernel can make.
+fn plain(dir: &Path, args: &[&str]) -> String {
+    let (code, err) = record(dir, &[&["--plain", "-e", "cpu-clock"], args].concat());
+    assert_eq!(code, Some(0), "{args:?}: {err}");
+    err
+}
+
+/// What a file has: samples, the processes they are of, and MMAP2 records.
+#[derive(Default)]
+struct Contents {
+    samples: usize,
+    pids: Vec<u32>,
+    maps: usize,
+}
+
+fn read(path: &Path) -> Contents {
+    let data = PerfData::open(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+    let mut contents = Contents::default();
+    for raw in data.records() {
+        match data.decode(&raw.unwrap()).unwrap() {
+            Record::Sample(sample) => {
+                contents.samples += 1;
+                contents.pids.extend(sample.pid);
+            }
+            Record::Mmap(_) => contents.maps += 1,
+            _ => {}
+        }
+    }
+    contents
+}
+
+fn files(dir: &Path) -> Vec<std::path::PathBuf> {
+    let mut files: Vec<_> = std::fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    files.sort();
+    files
 }
 
 #[test]
@@ -33,9 +84,10 @@ fn a_command_is_recorded_or_the_kernel_is_named() {
     } else {
         assert_eq!(code, Some(1), "{err}");
         assert!(err.contains("CONFIG_PERF_BUILD_ID_OFFSET=y"), "{err}");
+        assert!(err.contains("`--plain` records addresses"), "{err}");
         assert!(!file.exists());
     }
-    let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().path()).collect();
+    let left = files(dir.path());
     assert!(left.iter().all(|path| *path == file), "{left:?}");
 }
 
@@ -52,20 +104,169 @@ fn the_mode_can_be_chosen() {
 }
 
 #[test]
+fn plain_addresses_work_everywhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let err = plain(dir.path(), &["-g", "-d", "--max-stack", "5", "--", "sh", "-c", SPIN]);
+    assert!(err.contains(", plain addresses,"), "{err}");
+    let path = dir.path().join("perf.data");
+    let contents = read(&path);
+    assert!(contents.samples > 20 && contents.maps > 0, "{err}");
+    let data = PerfData::open(&path).unwrap();
+    let attr = &data.events()[0].attr;
+    assert!(attr.has_sample(sample::CALLCHAIN | sample::ADDR) && !attr.wants_build_ids());
+    assert_eq!((attr.sample_max_stack, data.events()[0].name.as_str()), (5, "cpu-clock"));
+}
+
+/// The command says how long to record; it is not what is recorded.
+#[test]
+fn a_process_is_recorded_until_a_command_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut watched = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    let pid = watched.id();
+    plain(dir.path(), &["-g", "-p", &pid.to_string(), "--", "sleep", "0.5"]);
+    watched.kill().unwrap();
+    watched.wait().unwrap();
+    let contents = read(&dir.path().join("perf.data"));
+    assert!(contents.samples > 20);
+    assert!(contents.pids.iter().all(|of| *of == pid));
+    // Its mappings are older than the recording: they are there all the same.
+    assert!(contents.maps > 2);
+}
+
+/// What is watched ends before the command.
+#[test]
+fn nothing_left_to_watch_ends_a_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut watched = Command::new("sleep").arg("0.5").spawn().unwrap();
+    let waiter = std::thread::spawn({
+        let pid = watched.id().to_string();
+        let dir = dir.path().to_owned();
+        move || plain(&dir, &["-p", &pid, "--", "sleep", "100"])
+    });
+    watched.wait().unwrap();
+    waiter.join().unwrap();
+}
+
+#[test]
+fn limits_end_a_recording_and_its_command() {
+    let dir = tempfile::tempdir().unwrap();
+    let start = Instant::now();
+    plain(dir.path(), &["--duration", "0.3", "--", "sleep", "100"]);
+    plain(dir.path(), &["-F", "max", "--max-size", "20K", "--", "sh", "-c", "while :; do :; done"]);
+    assert!(start.elapsed() < Duration::from_secs(60));
+    assert!(read(&dir.path().join("perf.data")).samples > 20);
+    assert!(dir.path().join("perf.data.old").exists());
+}
+
+#[test]
+fn files_are_switched_and_the_oldest_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let err = plain(
+        dir.path(),
+        &[
+            "--switch-output=8K",
+            "--switch-max-files",
+            "2",
+            "--duration",
+            "6",
+            "--",
+            "sh",
+            "-c",
+            "while :; do :; done",
+        ],
+    );
+    let files = files(dir.path());
+    assert_eq!(files.len(), 2, "{files:?}");
+    assert!(err.matches(" samples, ").count() > 2, "{err}");
+    for file in &files {
+        let name = file.file_name().unwrap().to_str().unwrap();
+        let stamp = name.strip_prefix("perf.data.").unwrap();
+        assert!(stamp.len() == 16 && stamp.bytes().all(|byte| byte.is_ascii_digit()), "{name}");
+        // Each file is a whole one: it also has the mappings of the command.
+        let contents = read(file);
+        assert!(contents.maps > 0, "{name}: {} samples", contents.samples);
+    }
+}
+
+#[test]
+fn a_signal_ends_a_recording_in_good_order() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--plain", "-e", "cpu-clock", "-v", "--", "sh", "-c", "while :; do :; done"];
+    let mut child = command(dir.path(), &args).stderr(Stdio::piped()).spawn().unwrap();
+    std::thread::sleep(Duration::from_millis(800));
+    // SIGUSR2 means something with --switch-output only.
+    for signal in ["-USR2", "-TERM"] {
+        let pid = child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    // The command got a SIGTERM, too.
+    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
+    assert!(read(&dir.path().join("perf.data")).samples > 0);
+}
+
+#[test]
+fn compressed_records_are_smaller() {
+    let dir = tempfile::tempdir().unwrap();
+    let spin = ["--", "sh", "-c", SPIN];
+    plain(dir.path(), &[&["-g", "-o", "a"], &spin[..]].concat());
+    plain(dir.path(), &[&["-g", "-z", "-o", "b"], &spin[..]].concat());
+    let size = |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().len();
+    assert!(2 * size("b") < size("a"), "{} and {}", size("a"), size("b"));
+}
+
+/// Standard output is the profile's alone: what the command writes goes to standard error.
+#[test]
+fn a_pipe_starts_with_its_own_header() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--plain", "-e", "cpu-clock", "-o", "-", "--", "sh", "-c", "echo said"];
+    let output = command(dir.path(), &args).output().unwrap();
+    assert!(output.status.success());
+    assert!(output.stdout.starts_with(&u64::from_le_bytes(*b"PERFILE2").to_ne_bytes()));
+    assert_eq!(output.stdout[8..16], 16u64.to_ne_bytes());
+    let err = String::from_utf8_lossy(&output.stderr);
+    assert!(err.contains("said\n") && err.contains("written to standard output"), "{err}");
+    assert!(files(dir.path()).is_empty());
+}
+
+#[test]
+fn a_closed_pipe_ends_the_command_quietly() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--plain", "-q", "-e", "cpu-clock", "-a", "-o", "-", "--", "sleep", "100"];
+    let mut child =
+        command(dir.path(), &args).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+}
+
+#[test]
 fn mistakes_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], i32, &str); 11] = [
+    let cases: [(&[&str], i32, &str); 22] = [
         (&[], 1, "nothing to record"),
-        (&["-e", "no-such-event", "--", "true"], 1, "unknown event `no-such-event`"),
+        (&["-e", "cpu-clok", "--", "true"], 1, "did you mean `cpu-clock`"),
         (&["-e", "", "--", "true"], 1, "empty event name"),
-        (&["-e", "cpu-clock:u", "--", "true"], 1, "not supported, use `cpu-clock`"),
-        (&["-o", "-", "--", "true"], 1, "standard output is not supported"),
+        (&["-e", "cpu-clock:x", "--", "true"], 1, "modifier `x`"),
+        (&["-e", "{cs,cycles}", "--", "true"], 1, "groups are not supported"),
+        (&["-e", "cpu-clock:u", "--all-kernel", "--", "true"], 1, "neither user nor kernel"),
+        (&["--call-graph", "dwarf", "--", "true"], 1, "use fp or defer"),
+        (&["--call-graph", "lbr", "--", "true"], 1, "use fp or defer"),
+        (&["--call-graph", "defer", "--immediate", "--", "true"], 1, "contradict"),
+        (&["--max-stack", "65535", "--", "true"], 1, "perf_event_max_stack"),
         (&["-p", "2147483647"], 1, "no process or thread 2147483647"),
-        (&["-m", "3", "--", "true"], 1, "not a power of two"),
+        (&["-u", "no-such-user"], 1, "/etc/passwd"),
+        (&["-C", "65000"], 1, "not online"),
+        (&["-C", "x"], 1, "not a list of CPUs"),
+        (&["-m", "3", "--", "true"], 2, "not a power of two"),
         (&["-F", "999999999", "--", "true"], 1, "perf_event_max_sample_rate"),
-        (&["-F", "0", "--", "true"], 2, "0 is not in"),
+        (&["-F", "0", "--", "true"], 2, "from 1, or `max`"),
         (&["-F", "1", "-c", "1", "--", "true"], 2, "cannot be used with"),
-        (&["-o", "no/such/dir/x", "-p", "1", "--", "true"], 1, "not both"),
+        (&["--switch-output", "-o", "-", "--", "true"], 1, "no second file in a pipe"),
+        (&["--switch-output=x", "--", "true"], 2, "a size such as 100M"),
+        (&["--max-size", "1X", "--", "true"], 2, "is no size"),
+        (&["--plain", "-o", "no/such/dir/x", "-e", "cs", "--", "true"], 1, "no/such/dir/x"),
     ];
     for (args, code, says) in cases {
         let (got, err) = record(dir.path(), args);
@@ -78,11 +279,9 @@ fn mistakes_are_named() {
 
 #[test]
 fn a_full_disk_is_named() {
-    if !accepts_build_id_bits() {
-        return;
-    }
     let dir = tempfile::tempdir().unwrap();
-    let (code, err) = record(dir.path(), &["-e", "cpu-clock", "-o", "/dev/full", "--", "true"]);
+    let args = ["--plain", "-e", "cpu-clock", "-o", "/dev/full", "--", "true"];
+    let (code, err) = record(dir.path(), &args);
     assert_eq!(code, Some(1), "{err}");
     assert!(err.contains("cannot write /dev/full"), "{err}");
 }
@@ -93,7 +292,8 @@ fn an_older_recording_survives_a_failure() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("perf.data");
     std::fs::write(&file, "older").unwrap();
-    let (code, _) = record(dir.path(), &["-e", "cpu-clock", "--", "/no/such/program"]);
+    let (code, _) = record(dir.path(), &["--plain", "-e", "cpu-clock", "--", "/no/such/program"]);
     assert_eq!(code, Some(1));
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "older");
+    assert_eq!(files(dir.path()), [file]);
 }

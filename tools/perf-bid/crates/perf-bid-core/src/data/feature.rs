@@ -225,8 +225,7 @@ impl Features {
     /// The sections to write, ordered by feature bit. `attrs` are the attrs in their file form.
     pub(super) fn sections(&self, attrs: &[Vec<u8>]) -> Vec<(Feature, Vec<u8>)> {
         let mut out = Vec::new();
-        let mut table = Vec::new();
-        self.build_ids.iter().for_each(|row| row.put(&mut table));
+        let table = self.build_id_records();
         if !table.is_empty() {
             out.push((Feature::BuildId, table));
         }
@@ -266,6 +265,13 @@ impl Features {
         out.push((Feature::PerfBid, info));
         out.sort_by_key(|(feature, _)| *feature);
         out
+    }
+
+    /// The build ID table.
+    pub(super) fn build_id_records(&self) -> Vec<u8> {
+        let mut table = Vec::new();
+        self.build_ids.iter().for_each(|row| row.put(&mut table));
+        table
     }
 
     fn event_desc(&self, attrs: &[Vec<u8>]) -> Vec<u8> {

@@ -131,8 +131,8 @@ impl<'p> Sink<'p> {
             .filter_map(|(bit, bytes)| Some((u8::try_from(bit).ok()?, bytes)));
         let others: Vec<_> = others.collect();
         let finished = writer.finish_with(&features, &others);
-        let (output, len) = finished.with_context(|| cannot_write(self.path))?;
-        output.keep().with_context(|| cannot_write(self.path))?;
+        let (mut output, len) = finished.with_context(|| cannot_write(self.path))?;
+        output.keep(self.path).with_context(|| cannot_write(self.path))?;
         Ok(len)
     }
 }

@@ -20,7 +20,6 @@ const ATTEMPTS: u32 = 100;
 #[derive(Debug)]
 pub struct Output {
     file: File,
-    path: PathBuf,
     /// `None` if the path is a device or the like, which is written in place.
     temporary: Option<PathBuf>,
 }
@@ -34,7 +33,7 @@ impl Output {
         let special = path.metadata().is_ok_and(|meta| !meta.is_file());
         if special {
             let file = options.open(path)?;
-            return Ok(Self { file, path: path.to_owned(), temporary: None });
+            return Ok(Self { file, temporary: None });
         }
         // Never a file or a symbolic link that is there already: others may be able to write
         // to the directory.
@@ -45,7 +44,7 @@ impl Output {
             let temporary = with_suffix(path, &suffix);
             match options.open(&temporary) {
                 Ok(file) => {
-                    return Ok(Self { file, path: path.to_owned(), temporary: Some(temporary) });
+                    return Ok(Self { file, temporary: Some(temporary) });
                 }
                 Err(error)
                     if error.kind() == io::ErrorKind::AlreadyExists && attempt < ATTEMPTS =>
@@ -57,16 +56,22 @@ impl Output {
         }
     }
 
-    /// Moves an older file to `PATH.old` and this one to `PATH`.
-    pub fn keep(mut self) -> io::Result<()> {
+    /// Whether there is a file that can be kept, and not a device.
+    pub fn is_beside(&self) -> bool {
+        self.temporary.is_some()
+    }
+
+    /// Moves an older file to `path.old` and this one to `path`, which is in the same
+    /// directory.
+    pub fn keep(&mut self, path: &Path) -> io::Result<()> {
         self.file.flush()?;
         let Some(temporary) = &self.temporary else {
             return Ok(());
         };
-        if self.path.exists() {
-            std::fs::rename(&self.path, with_suffix(&self.path, ".old"))?;
+        if path.exists() {
+            std::fs::rename(path, with_suffix(path, ".old"))?;
         }
-        std::fs::rename(temporary, &self.path)?;
+        std::fs::rename(temporary, path)?;
         self.temporary = None;
         Ok(())
     }
@@ -97,7 +102,8 @@ impl Drop for Output {
     }
 }
 
-fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
+/// `path` with `suffix` at its end.
+pub fn with_suffix(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);
     name.push(suffix);
     PathBuf::from(name)
@@ -116,7 +122,7 @@ mod tests {
         std::os::unix::fs::symlink(&victim, &link).unwrap();
         let mut output = Output::create(&path).unwrap();
         output.write_all(b"new").unwrap();
-        output.keep().unwrap();
+        output.keep(&path).unwrap();
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "new");
         assert_eq!(std::fs::read_to_string(&victim).unwrap(), "precious");
         assert!(link.is_symlink());

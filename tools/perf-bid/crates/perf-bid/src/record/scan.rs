@@ -13,7 +13,6 @@ use perf_bid_core::abi::BuildId;
 use perf_bid_core::abi::Entry;
 use perf_bid_core::abi::Status;
 use perf_bid_core::abi::misc;
-use perf_bid_core::abi::sample;
 use perf_bid_core::attr::Attr;
 use perf_bid_core::cursor::Malformed;
 use perf_bid_core::data::BuildIdRow;
@@ -37,15 +36,26 @@ struct Hit {
     tried: Vec<u32>,
 }
 
-/// What has gone by.
+/// What to look up on the way.
+#[derive(Clone, Copy, Debug)]
+pub struct LookUp {
+    /// Names of threads that are older than the recording. Those of a command's children
+    /// are recorded by the kernel.
+    pub names: bool,
+    /// Where the files are whose build ID was hit.
+    pub files: bool,
+}
+
+/// What has gone by since a file was begun.
 #[derive(Debug)]
 pub struct Scan {
     attr: Attr,
     format: Format,
     first_id: u64,
-    /// Threads whose name is in the file. `None` if all threads are children of a command,
-    /// whose names the kernel records.
-    named: Option<HashSet<u32>>,
+    look_up: LookUp,
+    /// Threads whose name is in the file.
+    named: HashSet<u32>,
+    /// Paths that records tell of, or that were looked up for an earlier file.
     hints: HashMap<BuildId, String>,
     hit: BTreeMap<BuildId, Hit>,
     kernel_hit: bool,
@@ -58,14 +68,14 @@ pub struct Scan {
 }
 
 impl Scan {
-    /// All events must have the same record format as `attr`. `names`: also look up the
-    /// names of threads that are older than the recording.
-    pub fn new(attr: &Attr, first_id: u64, names: bool) -> Self {
+    /// All events must have the same record format as `attr`.
+    pub fn new(attr: &Attr, first_id: u64, look_up: LookUp) -> Self {
         Self {
             attr: attr.clone(),
             format: Format::from(attr),
             first_id,
-            named: names.then(HashSet::new),
+            look_up,
+            named: HashSet::new(),
             hints: HashMap::new(),
             hit: BTreeMap::new(),
             kernel_hit: false,
@@ -75,16 +85,27 @@ impl Scan {
         }
     }
 
+    /// Starts over for the next file: the names of threads are in the last one, and are
+    /// looked up again with `names`.
+    pub fn next_file(&mut self, names: bool) {
+        let hit = std::mem::take(&mut self.hit);
+        let mut hints = std::mem::take(&mut self.hints);
+        hints.extend(hit.into_iter().filter_map(|(id, hit)| Some((id, hit.path?))));
+        let look_up = LookUp { names, ..self.look_up };
+        *self = Self { hints, ..Self::new(&self.attr, self.first_id, look_up) };
+    }
+
     /// Looks over whole records. Appends to `names` the COMM records to write before them.
     pub fn take(&mut self, records: &[u8], names: &mut Vec<u8>) -> Result<(), Malformed> {
         // Names are written before the records, and must not be younger than any of them:
         // what comes from the buffer of one CPU can be older than what came from another's.
-        let oldest = each(records).filter_map(|raw| self.format.time(&raw.ok()?)).min();
-        let oldest = oldest.unwrap_or(0);
+        let times = || each(records).filter_map(|raw| self.format.time(&raw.ok()?));
+        let oldest = self.look_up.names.then(|| times().min()).flatten().unwrap_or(0);
         for raw in each(records) {
             match self.format.decode(&raw?)? {
                 Record::Sample(sample) => {
                     self.samples += 1;
+                    self.kernel_hit |= sample.cpumode == misc::KERNEL;
                     let (pid, tid) = (sample.pid.unwrap_or(0), sample.tid.unwrap_or(0));
                     let time = sample.time.unwrap_or(0);
                     let (first, last) = self.times.unwrap_or((time, time));
@@ -131,7 +152,8 @@ impl Scan {
                     .unwrap_or_default(),
             })
             .collect();
-        let kernel = self.kernel_hit.then(store::running_kernel_build_id).flatten();
+        let kernel =
+            (self.kernel_hit && self.look_up.files).then(store::running_kernel_build_id).flatten();
         rows.extend(kernel.map(|build_id| BuildIdRow {
             build_id,
             cpumode: misc::KERNEL,
@@ -141,13 +163,13 @@ impl Scan {
     }
 
     fn known(&mut self, tid: u32) {
-        self.named.iter_mut().for_each(|named| {
-            named.insert(tid);
-        });
+        if self.look_up.names {
+            self.named.insert(tid);
+        }
     }
 
     fn name(&mut self, pid: u32, tid: u32, time: u64, names: &mut Vec<u8>) {
-        if !self.named.as_mut().is_some_and(|named| named.insert(tid)) {
+        if !self.look_up.names || !self.named.insert(tid) {
             return;
         }
         // Thread 0 is the idle task, which has no entry in /proc.
@@ -172,8 +194,11 @@ impl Scan {
         }
         // A process may have gone on to another program since: others are asked too.
         hit.tried.push(pid);
-        let hint = self.hints.get(&id).cloned();
-        hit.path = hint.or_else(|| store::find_in_process(pid, id).map(|path| display(&path)));
+        hit.path = self.hints.get(&id).cloned();
+        if hit.path.is_some() || !self.look_up.files {
+            return;
+        }
+        hit.path = store::find_in_process(pid, id).map(|path| display(&path));
     }
 }
 
@@ -197,20 +222,10 @@ fn display(path: &Path) -> String {
     path.to_string_lossy().into_owned()
 }
 
-/// The sample bits every recording has. The plain IP is there for stock perf, which finds
-/// nothing else to show.
-pub const SAMPLE_TYPE: u64 = sample::IDENTIFIER
-    | sample::IP
-    | sample::TID
-    | sample::TIME
-    | sample::CPU
-    | sample::PERIOD
-    | sample::BUILD_ID_OFFSET;
-
 #[cfg(test)]
 mod tests {
-    use perf_bid_core::abi::flag;
     use perf_bid_core::abi::record_type;
+    use perf_bid_core::event::EventSpec;
 
     use super::*;
 
@@ -230,8 +245,9 @@ mod tests {
 
     #[test]
     fn names_are_older_than_every_sample_of_their_pass() {
-        let attr = Attr { sample_type: SAMPLE_TYPE, flags: flag::SAMPLE_ID_ALL, ..Attr::default() };
-        let mut scan = Scan::new(&attr, 7, true);
+        let clock = EventSpec::parse("cpu-clock").unwrap();
+        let attr = Attr::builder(&clock).period(1).build_id_offset().build().unwrap();
+        let mut scan = Scan::new(&attr, 7, LookUp { names: true, files: true });
         let me = std::process::id();
         let records = [sample_at(20, me), sample_at(10, me)].concat();
         let mut names = Vec::new();
