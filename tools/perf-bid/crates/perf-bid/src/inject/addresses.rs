@@ -49,6 +49,9 @@ use super::layout::Layout;
 use super::layout::MapId;
 use crate::cli;
 
+/// What the kernel calls the vDSO.
+const VDSO: &str = "[vdso]";
+
 /// What is to be done to the samples of one event.
 struct Plan {
     changed: bool,
@@ -295,8 +298,9 @@ impl<'a, B: Deref<Target = [u8]>> Converter<'a, '_, B> {
             return;
         };
         let path = self.layout.name(map.build_id);
-        let file =
-            if self.with_build_ids { MapFile::BuildId(map.build_id) } else { inode_of(path) };
+        // perf looks for the vDSO's symbols only where no build ID names another file.
+        let with_build_id = self.with_build_ids && path != VDSO;
+        let file = if with_build_id { MapFile::BuildId(map.build_id) } else { inode_of(path) };
         let record = CodeMap {
             cpumode: misc::USER,
             pid: task.pid,
