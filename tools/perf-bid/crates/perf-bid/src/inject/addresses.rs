@@ -147,7 +147,8 @@ impl<'a, B: Deref<Target = [u8]>> Converter<'a, '_, B> {
             }
         }
         self.summary.missing = self.chains.missing;
-        let len = self.sink.finish(self.data, self.layout.table().collect(), &[])?;
+        let table = self.layout.table().filter(|row| row.path != VDSO).collect();
+        let len = self.sink.finish(self.data, table, &[])?;
         Ok(Written { summary: self.summary, len, damage })
     }
 
@@ -298,7 +299,7 @@ impl<'a, B: Deref<Target = [u8]>> Converter<'a, '_, B> {
             return;
         };
         let path = self.layout.name(map.build_id);
-        // perf looks for the vDSO's symbols only where no build ID names another file.
+        // perf takes the vDSO's symbols from its own, but not if it has been told a build ID.
         let with_build_id = self.with_build_ids && path != VDSO;
         let file = if with_build_id { MapFile::BuildId(map.build_id) } else { inode_of(path) };
         let record = CodeMap {
