@@ -150,3 +150,59 @@ fn skip(format: &Format, shape: Shape, c: &mut Cursor<'_>) -> Result<()> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::attr::Attr;
+
+    fn format(sample_type: u64) -> Format {
+        Format::from(&Attr { sample_type, ..Attr::default() })
+    }
+
+    fn raw(body: &[u8]) -> RawRecord<'_> {
+        RawRecord { offset: 0, type_: record_type::SAMPLE, misc: 2, body }
+    }
+
+    fn words(values: &[u64]) -> Vec<u8> {
+        values.iter().flat_map(|value| value.to_ne_bytes()).collect()
+    }
+
+    #[test]
+    fn parts_are_put_together_as_they_were() {
+        let set = sample::IP | sample::TID | sample::CALLCHAIN | sample::RAW | sample::STACK_USER;
+        let mut body = words(&[1, 2, 2, 11, 12]);
+        body.extend_from_slice(&4u32.to_ne_bytes());
+        body.extend_from_slice(b"rawd");
+        body.extend_from_slice(&words(&[8, 21, 7]));
+        let parts = Parts::of(&format(set), &raw(&body)).unwrap();
+        assert_eq!(parts.get(sample::CALLCHAIN), words(&[2, 11, 12]));
+        assert_eq!(parts.get(sample::STACK_USER), words(&[8, 21, 7]));
+        let mut out = Vec::new();
+        assert!(parts.put(&mut out, 2, set));
+        assert_eq!(out.get(8..), Some(body.as_slice()));
+        for len in 0..body.len() {
+            assert!(Parts::of(&format(set), &raw(&body[..len])).is_err(), "{len}");
+        }
+    }
+
+    #[test]
+    fn parts_go_where_the_kernel_puts_them() {
+        let body = words(&[1, 1, 9]);
+        let set = sample::IP | sample::AUX;
+        // AUX is a length and bytes; it stays behind the new fields.
+        let aux = words(&[0x40, 8, 9]);
+        let mut parts = Parts::of(&format(set), &raw(&aux)).unwrap();
+        let bid = [0xbb; 32];
+        parts.set(sample::BUILD_ID_OFFSET, &bid);
+        let mut out = Vec::new();
+        assert!(parts.put(&mut out, 2, sample::BUILD_ID_OFFSET | sample::AUX));
+        assert_eq!(out.get(8..), Some([&bid[..], &words(&[8, 9])].concat().as_slice()));
+        let long = vec![0; RECORD_MAX];
+        parts.set(sample::BUILD_ID_OFFSET, &long);
+        let before = out.len();
+        assert!(!parts.put(&mut out, 2, sample::BUILD_ID_OFFSET) && out.len() == before);
+        let unknown = format(sample::MAX);
+        assert!(Parts::of(&unknown, &raw(&body)).is_err());
+    }
+}

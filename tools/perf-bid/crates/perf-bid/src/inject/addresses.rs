@@ -49,6 +49,9 @@ use super::layout::Layout;
 use super::layout::MapId;
 use crate::cli;
 
+/// What the kernel calls the vDSO.
+const VDSO: &str = "[vdso]";
+
 /// What is to be done to the samples of one event.
 struct Plan {
     changed: bool,
@@ -144,7 +147,8 @@ impl<'a, B: Deref<Target = [u8]>> Converter<'a, '_, B> {
             }
         }
         self.summary.missing = self.chains.missing;
-        let len = self.sink.finish(self.data, self.layout.table().collect(), &[])?;
+        let table = self.layout.table().filter(|row| row.path != VDSO).collect();
+        let len = self.sink.finish(self.data, table, &[])?;
         Ok(Written { summary: self.summary, len, damage })
     }
 
@@ -295,8 +299,9 @@ impl<'a, B: Deref<Target = [u8]>> Converter<'a, '_, B> {
             return;
         };
         let path = self.layout.name(map.build_id);
-        let file =
-            if self.with_build_ids { MapFile::BuildId(map.build_id) } else { inode_of(path) };
+        // perf takes the vDSO's symbols from its own, but not if it has been told a build ID.
+        let with_build_id = self.with_build_ids && path != VDSO;
+        let file = if with_build_id { MapFile::BuildId(map.build_id) } else { inode_of(path) };
         let record = CodeMap {
             cpumode: misc::USER,
             pid: task.pid,

@@ -176,3 +176,77 @@ impl Layout {
         Some(addr)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(byte: u8) -> BuildId {
+        BuildId::new(&[byte; 20]).unwrap()
+    }
+
+    fn segment(offset: u64, file_size: u64, address: u64, executable: bool) -> Segment {
+        Segment { offset, file_size, address, memory_size: file_size, executable }
+    }
+
+    /// A layout that finds no files.
+    fn empty() -> Layout {
+        Layout::new(Store::with_roots(Vec::new()), &[])
+    }
+
+    #[test]
+    fn unknown_files_are_mapped_window_by_window() {
+        let mut layout = empty();
+        let (first, map) = layout.place(id(1), 0x1234).unwrap();
+        assert_eq!(first, FIRST + 0x1234);
+        assert_eq!(layout.place(id(1), 0x10), Some((FIRST + 0x10, map)));
+        let (far, other) = layout.place(id(1), 5 * WINDOW + 7).unwrap();
+        let far_map = *layout.map(other).unwrap();
+        assert_eq!(far - far_map.addr + far_map.pgoff, 5 * WINDOW + 7);
+        let (next, _) = layout.place(id(2), 0).unwrap();
+        assert_eq!([far, next], [FIRST + WINDOW + 7, FIRST + 2 * WINDOW]);
+        assert_eq!(layout.name(id(2)), format!("[build-id:{}]", "02".repeat(20)));
+        assert!(layout.place(id(3), u64::MAX).is_some());
+    }
+
+    /// Offsets and addresses of lld's files differ by another number in each segment.
+    #[test]
+    fn segments_keep_their_distance() {
+        let mut layout = empty();
+        let segments = [
+            segment(0, 0x800, 0, false),
+            segment(0x800, 0x900, 0x1800, true),
+            segment(0x1100, 0x10, 0x3100, true),
+        ];
+        let code = layout.add_code(id(1), &segments).unwrap();
+        let maps: Vec<_> = code.iter().map(|&at| *layout.map(at).unwrap()).collect();
+        let of = |map: &Map| (map.addr - FIRST, map.len, map.pgoff);
+        assert_eq!(of(&maps[0]), (0x1000, 0x2000, 0));
+        assert_eq!(of(&maps[1]), (0x3000, 0x1000, 0x1000));
+    }
+
+    #[test]
+    fn what_no_loader_would_map_is_refused() {
+        let odd = [
+            segment(0x800, 0x900, 0x1801, true),
+            segment(0, u64::MAX, 0, true),
+            segment(0x1000, 0x1000, WINDOW, true),
+            segment(0xfff, 1, 0xffe, true),
+        ];
+        for segment in odd {
+            let below = Segment { executable: false, address: 0, ..segment };
+            assert!(empty().add_code(id(1), &[below, segment]).is_none(), "{segment:?}");
+        }
+        let twice = [segment(0, 0x2000, 0, true), segment(0, 0x1000, 0x1000, true)];
+        assert!(empty().add_code(id(1), &twice).is_none());
+        assert!(empty().add_code(id(1), &[]).is_none());
+    }
+
+    #[test]
+    fn addresses_run_out_without_harm() {
+        let mut layout = empty();
+        layout.next = LAST - WINDOW;
+        assert!(layout.place(id(1), 0).is_some());
+        assert_eq!(layout.place(id(2), 0), None);
+    }
+}

@@ -81,7 +81,8 @@ impl<'p> Sink<'p> {
 
     /// A record has been appended to the buffer.
     pub fn done(&mut self, time: Option<u64>) {
-        if let Some(time) = time {
+        // perf itself adds records with time 0: they are of no time.
+        if let Some(time) = time.filter(|time| *time != 0) {
             self.sorted &= time >= self.latest;
             self.latest = self.latest.max(time);
         }

@@ -136,8 +136,8 @@ fn every_frame_is_where_the_maps_say() {
     assert!(converted.next().is_none());
     assert!(by_status[&Status::Resolved] > 300 && by_status[&Status::NoBuildId] > 30);
     // Of the maps, nothing but the kernel's is left.
-    let maps = records(&after).into_iter();
-    assert!(maps.filter(|r| matches!(r, Record::Mmap(m) if m.pid != u32::MAX)).next().is_none());
+    let mut maps = records(&after).into_iter();
+    assert!(!maps.any(|record| matches!(record, Record::Mmap(map) if map.pid != u32::MAX)));
     let hit: Vec<_> = after.features().build_ids.iter().map(|row| row.path.as_str()).collect();
     for name in ["first", "libleaf.so"] {
         let path = dir.path(name).canonicalize().unwrap();
