@@ -26,6 +26,7 @@ use std::io;
 use std::io::BufWriter;
 use std::io::IsTerminal;
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -334,8 +335,11 @@ pub fn write_file(
         return out.flush().with_context(shown);
     }
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut file =
-        tempfile::Builder::new().prefix(".perf-bid-").tempfile_in(dir).with_context(shown)?;
+    // For all to read, as far as the umask lets them.
+    let mode = std::fs::Permissions::from_mode(0o666);
+    let mut builder = tempfile::Builder::new();
+    let builder = builder.prefix(".perf-bid-").permissions(mode);
+    let mut file = builder.tempfile_in(dir).with_context(shown)?;
     let mut out = BufWriter::new(file.as_file_mut());
     write(&mut out).with_context(shown)?;
     out.flush().with_context(shown)?;
