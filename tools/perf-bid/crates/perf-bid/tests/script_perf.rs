@@ -69,7 +69,7 @@ fn lines_with_callchains_are_those_of_perf() {
     for args in [
         &["--no-inline"] as &[&str],
         &["--no-inline", "-F", "comm,pid,tid,time,event,ip,sym,symoff,dso"],
-        &["--no-inline", "-F", "ip,sym,dso,dsoff", "--ns"],
+        &["--no-inline", "-F", "ip,sym,symoff,dso,dsoff", "--ns"],
         &["--no-inline", "--show-task-events", "--show-mmap-events", "--ns"],
         &["--no-inline", "-G"],
         &["--no-inline", "--max-stack", "2", "--comms", "w"],
