@@ -57,8 +57,8 @@ pub fn run(args: &cli::Buildids) -> Result<ExitCode> {
     }
     if without > 0 {
         eprintln!(
-            "perf-bid: {without} files were hit of which the recording has no build ID \
-             (perf-bid inject --sample-buildids reads them from the files)"
+            "perf-bid: not shown: what was hit and has no build ID in the recording ({without}); \
+             perf-bid inject --sample-buildids reads them from the files"
         );
     }
     if let Some(damage) = &profile.damage {

@@ -89,6 +89,7 @@ fn pprof_names_files_by_build_id_and_virtual_address() {
     let absent = mappings.iter().find(|m| string(m.number(6)) == absent).unwrap();
     // Without the file, offsets stand for addresses.
     assert_eq!((absent.number(2), absent.number(4)), (0, 0));
+    assert_eq!((mine.number(7), absent.number(7)), (1, 0), "which functions are known");
     let locations = profile.messages(4);
     let of = |mapping: &Message| {
         let id = mapping.number(1);

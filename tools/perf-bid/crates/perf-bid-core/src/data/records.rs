@@ -89,7 +89,7 @@ pub(crate) struct Behind<'a> {
 
 impl<'a> Behind<'a> {
     /// How much is given back at a time, and kept behind the reader.
-    const STEP: usize = 16 << 20;
+    const STEP: usize = 1 << 20;
 
     /// # Safety
     ///

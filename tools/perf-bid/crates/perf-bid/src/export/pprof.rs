@@ -127,8 +127,22 @@ impl Builder {
         }
         for ((&frame, resolved), id) in frames.iter().zip(&resolved).zip(1u64..) {
             let (mapping_id, address) = self.address(&profile.dsos, frame, resolved);
+            self.mark(mapping_id, resolved);
             let line = self.lines(frame, resolved);
             self.pprof.location.push(proto::Location { id, mapping_id, address, line });
+        }
+    }
+
+    /// Says what a mapping has. Tools look up again what it has not.
+    fn mark(&mut self, mapping_id: u64, resolved: &Resolved) {
+        let functions = &resolved.functions;
+        let at = (mapping_id as usize).checked_sub(1);
+        if let Some(mapping) = at.and_then(|at| self.pprof.mapping.get_mut(at)) {
+            let lines = functions.iter().any(|function| function.source.is_some());
+            mapping.has_functions |= !functions.is_empty();
+            mapping.has_filenames |= lines;
+            mapping.has_line_numbers |= lines;
+            mapping.has_inline_frames |= functions.len() > 1;
         }
     }
 
@@ -230,8 +244,8 @@ impl Builder {
         let build_id = dsos.get(dso).and_then(|dso| dso.build_id);
         let filename = self.string(&resolved.file);
         let build_id = build_id.map_or(0, |build_id| self.string(&build_id.to_string()));
-        let named = proto::Mapping { has_functions: true, ..proto::Mapping::default() };
-        self.pprof.mapping.push(proto::Mapping { id, filename, build_id, ..named });
+        let mapping = proto::Mapping { id, filename, build_id, ..proto::Mapping::default() };
+        self.pprof.mapping.push(mapping);
         self.mappings.insert((dso, part), id);
         id
     }

@@ -216,24 +216,22 @@ fn separate(line: &mut Vec<u8>) {
 /// On a line of its own: `file:line`, or where to look if that is not known.
 fn source_line(line: &mut Vec<u8>, named: &Named, at: usize) {
     let base = |path: &str| path.rsplit('/').next().unwrap_or(path).to_owned();
-    line.extend_from_slice(b"\n  ");
     let function = named.resolved.functions.get(at);
+    let place = match named.place {
+        Place::File { offset, .. } => offset,
+        Place::Memory { address, .. } => address,
+        Place::Unresolved(_) | Place::Missing => return,
+    };
+    line.extend_from_slice(b"\n  ");
     if let Some((file, number)) = function.and_then(|function| function.source.as_ref()) {
         line.extend_from_slice(base(file).as_bytes());
         line.push(b':');
         put::dec(line, (*number).into(), 0);
     } else {
         line.extend_from_slice(base(&named.dso).as_bytes());
-        let at = match named.place {
-            Place::File { offset, .. } => Some(offset),
-            Place::Memory { address, .. } => Some(address),
-            Place::Unresolved(_) | Place::Missing => None,
-        };
-        if let Some(at) = at {
-            line.push(b'[');
-            put::hex(line, at, 0);
-            line.push(b']');
-        }
+        line.push(b'[');
+        put::hex(line, place, 0);
+        line.push(b']');
     }
     if function.is_some_and(|function| function.inlined) {
         line.extend_from_slice(b" (inlined)");
