@@ -13,7 +13,8 @@ export BID_CACHE DEBIAN_MIRROR JOBS
 need-kdir = $(if $(KDIR),,$(error say which kernel tree: make $@ KDIR=/path/to/linux))
 
 .PHONY: help setup apply unapply kernel boot demo cost series clean \
-	test test-host test-static test-kunit test-selftests test-oracle test-series
+	test test-host test-static test-kunit test-selftests test-oracle test-differential \
+	test-series
 
 help: ## this list
 	@echo 'The main job, and all tests (both set up what they need):'
@@ -22,7 +23,7 @@ help: ## this list
 	@echo
 	@echo 'Targets:'
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1	\2/p' $(MAKEFILE_LIST) | \
-		while IFS=$$'\t' read -r name text; do printf '  %-16s %s\n' "$$name" "$$text"; done
+		while IFS=$$'\t' read -r name text; do printf '  %-17s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo 'Variables:'
 	@echo '  KDIR=DIR         your own kernel tree, for apply, unapply and kernel; built with'
@@ -64,8 +65,9 @@ test-static: ## the kernel side: warnings, clippy, format, checkpatch, panic pat
 test-kunit: ## the KUnit suites in the guest
 test-selftests: ## the kselftest programs in the guest, both ways of booting
 test-oracle: ## every frame of real programs against an independent computation
+test-differential: ## perf-bid against stock perf, on ordinary recordings
 test-series: ## each step of the series builds (slow; no part of test)
-test-host test-static test-kunit test-selftests test-oracle test-series:
+test-host test-static test-kunit test-selftests test-oracle test-differential test-series:
 	@scripts/setup.sh
 	@scripts/test.sh $(@:test-%=%)
 

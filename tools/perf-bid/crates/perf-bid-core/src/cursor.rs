@@ -71,42 +71,51 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `len` bytes; `field` names them in the error.
+    #[inline]
     pub fn bytes(&mut self, len: u64, field: &str) -> Result<&'a [u8]> {
-        let (taken, rest) = usize::try_from(len)
-            .ok()
-            .and_then(|len| self.rest.split_at_checked(len))
-            .ok_or_else(|| {
-                let have = self.rest.len();
-                self.error(format!("{field} needs {len} bytes, {have} are left"))
-            })?;
+        let split = usize::try_from(len).ok().and_then(|len| self.rest.split_at_checked(len));
+        let Some((taken, rest)) = split else {
+            return Err(self.too_short(len, field));
+        };
         self.rest = rest;
         self.offset = self.offset.saturating_add(len);
         Ok(taken)
     }
 
+    #[cold]
+    fn too_short(&self, len: u64, field: &str) -> Malformed {
+        let have = self.rest.len();
+        self.error(format!("{field} needs {len} bytes, {have} are left"))
+    }
+
     /// Passes over `len` bytes.
+    #[inline]
     pub fn skip(&mut self, len: u64, field: &str) -> Result<()> {
         self.bytes(len, field).map(drop)
     }
 
+    #[inline]
     fn array<const N: usize>(&mut self, field: &str) -> Result<[u8; N]> {
         let bytes = self.bytes(N as u64, field)?;
         bytes.try_into().map_err(|_| self.error(format!("{field} is cut off")))
     }
 
     /// The next half word.
+    #[inline]
     pub fn u16(&mut self, field: &str) -> Result<u16> {
         let value = self.array(field).map(u16::from_ne_bytes)?;
         Ok(if self.foreign { value.swap_bytes() } else { value })
     }
 
     /// The next word.
+    #[inline]
     pub fn u32(&mut self, field: &str) -> Result<u32> {
         let value = self.array(field).map(u32::from_ne_bytes)?;
         Ok(if self.foreign { value.swap_bytes() } else { value })
     }
 
     /// The next double word.
+    #[inline]
     pub fn u64(&mut self, field: &str) -> Result<u64> {
         let value = self.array(field).map(u64::from_ne_bytes)?;
         Ok(if self.foreign { value.swap_bytes() } else { value })
@@ -120,24 +129,28 @@ impl<'a> Cursor<'a> {
     }
 
     /// The next `nr` double words, borrowed as they are.
+    #[inline]
     pub fn u64s(&mut self, nr: u64, field: &str) -> Result<&'a [U64]> {
         let bytes = self.bytes(self.len_of(nr, 8, field)?, field)?;
         <[U64]>::ref_from_bytes(bytes).map_err(|_| self.error(format!("{field} is cut off")))
     }
 
     /// The next `nr` entries, borrowed.
+    #[inline]
     pub fn entries(&mut self, nr: u64, field: &str) -> Result<&'a [Entry]> {
         let bytes = self.bytes(self.len_of(nr, Entry::SIZE as u64, field)?, field)?;
         <[Entry]>::ref_from_bytes(bytes).map_err(|_| self.error(format!("{field} is cut off")))
     }
 
     /// The next entry, borrowed.
+    #[inline]
     pub fn entry(&mut self, field: &str) -> Result<&'a Entry> {
         let bytes = self.bytes(Entry::SIZE as u64, field)?;
         Entry::ref_from_bytes(bytes).map_err(|_| self.error(format!("{field} is cut off")))
     }
 
     /// Bytes up to the first NUL of the next `len` bytes, which are all consumed.
+    #[inline]
     pub fn string(&mut self, len: u64, field: &str) -> Result<&'a [u8]> {
         let bytes = self.bytes(len, field)?;
         Ok(bytes.split(|&byte| byte == 0).next().unwrap_or(bytes))

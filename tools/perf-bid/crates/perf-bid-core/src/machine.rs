@@ -8,7 +8,8 @@
 //! - addresses are looked up in the mappings that the process had at that time.
 //!
 //! The rules for address spaces are those of the kernel that wrote the records. A fork copies,
-//! an exec clears, a new mapping replaces what it overlaps. The end of a thread changes
+//! an exec clears (but what called it is the old program, until the new one is seen to run), a
+//! new mapping replaces what it overlaps. The end of a thread changes
 //! nothing, as others of its process may go on, and as samples are taken until the very end.
 //! `munmap()` leaves no record: what looks mapped may be gone, but nothing runs there then.
 //! Files of before Linux 3.16 do not tell an exec from another change of name; what the old
@@ -35,6 +36,7 @@ use self::files::Files;
 use self::maps::Mapping;
 use self::maps::Maps;
 use self::process::Processes;
+use self::process::Space;
 use crate::abi::BuildId;
 use crate::abi::Entry;
 use crate::abi::Status;
@@ -49,6 +51,7 @@ use crate::place::Frame;
 use crate::place::Place;
 use crate::record::DeferredFrames;
 use crate::record::FileKey;
+use crate::record::Ksymbol;
 use crate::record::Mmap;
 use crate::record::Record;
 use crate::record::Task;
@@ -57,6 +60,9 @@ use crate::stream::Joined;
 
 /// `pid` of the kernel's own map records.
 const KERNEL_PID: u32 = u32::MAX;
+
+/// `PERF_RECORD_KSYMBOL_FLAGS_UNREGISTER`: bit of [`Ksymbol::flags`].
+const KSYMBOL_UNREGISTER: u16 = 1;
 
 /// Bit of [`Mmap::prot`].
 const PROT_EXEC: u32 = 4;
@@ -178,6 +184,7 @@ impl Machine {
             }
             Record::Exit(task) => self.processes.exit(task),
             Record::Mmap(mmap) if mmap.pid == KERNEL_PID => self.kernel_mmap(mmap),
+            Record::Ksymbol(ksymbol) => self.ksymbol(ksymbol),
             Record::Mmap(mmap) if is_code(mmap) => self.mmap(mmap),
             _ => {}
         }
@@ -231,6 +238,17 @@ impl Machine {
         self.kernel_maps.insert(Mapping::new(mmap.addr, mmap.len, pgoff, Some(dso)));
     }
 
+    fn ksymbol(&mut self, ksymbol: &Ksymbol<'_>) {
+        let (start, len) = (ksymbol.addr, u64::from(ksymbol.len));
+        if ksymbol.flags & KSYMBOL_UNREGISTER != 0 {
+            self.kernel_maps.remove(start..start.saturating_add(len));
+            return;
+        }
+        let (kind, path) = (DsoKind::Ksymbol { start }, text(ksymbol.name).into());
+        let dso = self.dsos.intern(Dso { kind, path, build_id: None });
+        self.kernel_maps.insert(Mapping::new(start, len, start, Some(dso)));
+    }
+
     /// The name of thread `tid` now.
     pub fn comm(&mut self, tid: u32) -> CommId {
         match self.comm_of.get(&tid) {
@@ -271,6 +289,9 @@ impl Machine {
         let sample = &joined.sample;
         let pid = sample.pid.unwrap_or(0);
         let at = At { pid, time: sample.time.unwrap_or(0) };
+        if sample.cpumode == misc::USER {
+            self.processes.ran(pid);
+        }
         if let Some(entries) = sample.bid_callchain {
             self.entries(pid, entries, out);
             self.entries(pid, joined.deferred.unwrap_or_default(), out);
@@ -329,7 +350,7 @@ impl Machine {
 
     /// Appends the frames of plain addresses with context markers between them.
     fn addresses(&mut self, at: At, cpumode: u16, chain: &[U64], out: &mut Vec<RawFrame>) {
-        let mut maps = self.processes.maps(at.pid, at.time);
+        let mut space = self.processes.space(at.pid, at.time);
         let (kernel_maps, kernel) = (&mut self.kernel_maps, self.kernel);
         let mut memory = None;
         let mut mode = cpumode;
@@ -345,7 +366,7 @@ impl Machine {
                 continue;
             }
             let place = match mode {
-                misc::USER => user_place(maps.as_deref_mut(), value).unwrap_or_else(|| {
+                misc::USER => user_place(space.as_mut(), value).unwrap_or_else(|| {
                     memory_place(
                         *memory.get_or_insert_with(|| {
                             memory_of(&mut self.memory, &mut self.dsos, self.has_jit, at.pid)
@@ -386,7 +407,7 @@ impl Machine {
 
     /// Where `address` of process `pid` is.
     pub fn user_place(&mut self, pid: u32, address: u64) -> Place {
-        user_place(self.processes.maps(pid, 0), address)
+        user_place(self.processes.space(pid, 0).as_mut(), address)
             .unwrap_or_else(|| self.anon_place(pid, address))
     }
 
@@ -409,8 +430,8 @@ struct At {
 }
 
 /// Where a user address is, if that is in a file.
-fn user_place(maps: Option<&mut Maps>, address: u64) -> Option<Place> {
-    let mapping = maps?.find(address)?;
+fn user_place(space: Option<&mut Space<'_>>, address: u64) -> Option<Place> {
+    let mapping = space?.find(address)?;
     Some(Place::File { dso: mapping.dso?, offset: mapping.offset_of(address) })
 }
 

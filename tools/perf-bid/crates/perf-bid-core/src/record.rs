@@ -43,7 +43,8 @@ pub const HEADER_SIZE: usize = 8;
 /// A record whose length is known to fit; its body is not decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct RawRecord<'a> {
-    /// Where the header lies in the file or stream.
+    /// Where the header lies in the file or stream; of a compressed file, where it would lie if
+    /// it were not.
     pub offset: u64,
     /// [`record_type`].
     pub type_: u32,
@@ -55,27 +56,32 @@ pub struct RawRecord<'a> {
 
 impl<'a> RawRecord<'a> {
     /// Splits the first record off `bytes`, which lie at `offset`. `Ok(None)` at the end.
+    #[inline]
     pub fn split(bytes: &'a [u8], offset: u64) -> Result<Option<(Self, &'a [u8])>> {
-        let mut c = Cursor::new(bytes, offset);
-        Ok(Self::take(&mut c)?.map(|raw| (raw, c.rest())))
+        let Some((&[t0, t1, t2, t3, m0, m1, s0, s1], rest)) = bytes.split_first_chunk() else {
+            return if bytes.is_empty() { Ok(None) } else { Err(cut_off(offset, bytes.len())) };
+        };
+        let type_ = u32::from_ne_bytes([t0, t1, t2, t3]);
+        let misc = u16::from_ne_bytes([m0, m1]);
+        let size = u16::from_ne_bytes([s0, s1]);
+        let len = usize::from(size).checked_sub(HEADER_SIZE);
+        let Some((body, rest)) = len.and_then(|len| rest.split_at_checked(len)) else {
+            return Err(bad_size(offset, type_, size, bytes.len()));
+        };
+        Ok(Some((Self { offset, type_, misc, body }, rest)))
     }
 
-    /// The next record at `c`. `Ok(None)` at the end.
+    /// The next record at `c`, which may be of the other byte order. `Ok(None)` at the end.
     pub(crate) fn take(c: &mut Cursor<'a>) -> Result<Option<Self>> {
         let (offset, have) = (c.offset(), c.rest().len());
         if have == 0 {
             return Ok(None);
         }
-        let type_ = c.u32("record header")?;
-        let misc = c.u16("record header")?;
+        let (type_, misc) = (c.u32("record header")?, c.u16("record header")?);
         let size = c.u16("record header")?;
-        let body_len = u64::from(size).checked_sub(HEADER_SIZE as u64).ok_or_else(|| {
-            Malformed::new(offset, format!("record of type {type_} claims a size of {size} bytes"))
-        })?;
-        let body = c.bytes(body_len, "record").map_err(|_| {
-            let what = format!("record of type {type_} with size {size}, {have} bytes are left");
-            Malformed::new(offset, what)
-        })?;
+        let len = u64::from(size).checked_sub(HEADER_SIZE as u64);
+        let body = len.and_then(|len| c.bytes(len, "record").ok());
+        let body = body.ok_or_else(|| bad_size(offset, type_, size, have))?;
         Ok(Some(Self { offset, type_, misc, body }))
     }
 
@@ -88,6 +94,22 @@ impl<'a> RawRecord<'a> {
     pub fn cpumode(&self) -> u16 {
         self.misc & misc::CPUMODE_MASK
     }
+}
+
+#[cold]
+fn cut_off(offset: u64, have: usize) -> Malformed {
+    Malformed::new(offset, format!("a record header needs {HEADER_SIZE} bytes, {have} are left"))
+}
+
+/// Why a record with this size is none.
+#[cold]
+pub(crate) fn bad_size(offset: u64, type_: u32, size: u16, have: usize) -> Malformed {
+    let what = if usize::from(size) < HEADER_SIZE {
+        format!("record of type {type_} claims a size of {size} bytes")
+    } else {
+        format!("record of type {type_} with size {size}, {have} bytes are left")
+    };
+    Malformed::new(offset, what)
 }
 
 /// A decoded record; strings and arrays are borrowed.

@@ -177,7 +177,8 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
         self.joiner.settled()
     }
 
-    fn read(&mut self) {
+    /// Reads a record. Returns what goes out at once.
+    fn read(&mut self) -> Option<Item<'a>> {
         match self.records.next() {
             None => self.end(None),
             Some(Err(error)) => self.end(Some(error)),
@@ -197,10 +198,11 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
                         let event = event as u32;
                         self.sorter.push(Key { time, offset: raw.offset, event });
                     }
-                    None => self.decode(&raw, event),
+                    None => return self.decode(&raw, event),
                 }
             }
         }
+        None
     }
 
     /// What came before the end, or the damage, is in order and good.
@@ -212,15 +214,22 @@ impl<'a, B: Deref<Target = [u8]>> Stream<'a, B> {
         }
     }
 
-    fn decode(&mut self, raw: &RawRecord<'a>, event: usize) {
-        let record = match self.data.events().get(event) {
-            Some(desc) => desc.format.decode(raw),
-            None => self.data.decode(raw),
+    /// Decodes a record. Returns what goes out at once.
+    #[inline]
+    fn decode(&mut self, raw: &RawRecord<'a>, event: usize) -> Option<Item<'a>> {
+        let taken = match self.data.events().get(event) {
+            // By far the most frequent: not moved around as a `Record`.
+            Some(desc) if raw.type_ == record_type::SAMPLE => match desc.format.sample(raw) {
+                Ok(sample) => return self.joiner.sample(event, sample),
+                Err(error) => Err(error),
+            },
+            Some(desc) => desc.format.decode(raw).map(|record| self.joiner.take(record)),
+            None => self.data.decode(raw).map(|record| self.joiner.take(record)),
         };
-        match record {
-            Ok(record) => self.joiner.take(event, record),
-            Err(error) => self.end(Some(error)),
-        }
+        taken.unwrap_or_else(|error| {
+            self.end(Some(error));
+            None
+        })
     }
 }
 
@@ -233,13 +242,25 @@ impl<'a, B: Deref<Target = [u8]>> Iterator for Stream<'a, B> {
                 return Some(Ok(item));
             }
             if let Some(key) = self.sorter.pop() {
-                if let Some(raw) = self.data.record_at(key.offset) {
-                    self.decode(&raw, key.event as usize);
+                let item = match self.data.record_at(key.offset) {
+                    Ok(Some(raw)) => self.decode(&raw, key.event as usize),
+                    Ok(None) => None,
+                    Err(error) => {
+                        self.end(Some(error));
+                        None
+                    }
+                };
+                if let Some(item) = item {
+                    return Some(Ok(item));
                 }
                 continue;
             }
             match self.state {
-                State::Reading => self.read(),
+                State::Reading => {
+                    if let Some(item) = self.read() {
+                        return Some(Ok(item));
+                    }
+                }
                 State::Read => {
                     self.joiner.finish();
                     self.state = State::Done;

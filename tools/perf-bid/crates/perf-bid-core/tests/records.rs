@@ -14,6 +14,7 @@ use perf_bid_core::record::DeferredFrames;
 use perf_bid_core::record::FileKey;
 use perf_bid_core::record::Format;
 use perf_bid_core::record::RawRecord;
+use perf_bid_core::record::ReadValue;
 use perf_bid_core::record::Record;
 use proptest::prelude::*;
 
@@ -301,6 +302,115 @@ fn side_band_records() {
     assert!(matches!(decode(&format, &bytes), Record::LostSamples(lost) if lost.lost == 18));
     let (raw, _) = RawRecord::split(&bytes, 0).unwrap().unwrap();
     assert_eq!((format.time(&raw), format.event_id(&raw)), (Some(777), Some(42)));
+}
+
+#[test]
+fn records_about_tasks_and_the_kernel() {
+    let format = side_format();
+    let bytes = side_band(5, 0, |b| words(b, &[700, 42, 43]));
+    let Record::Throttle(t) = decode(&format, &bytes) else { panic!("not a throttle") };
+    assert_eq!((t.time, t.event_id, t.stream_id), (700, 42, 43));
+    let bytes = side_band(6, 0, |b| words(b, &[700, 42, 43]));
+    assert_eq!(decode(&format, &bytes).time(), Some(700));
+    let bytes = side_band(14, misc::SWITCH_OUT | misc::SWITCH_OUT_PREEMPT, |_| {});
+    let Record::Switch(s) = decode(&format, &bytes) else { panic!("not a switch") };
+    assert_eq!((s.out, s.preempted, s.other, s.id.tid), (true, true, None, Some(6)));
+    let bytes = side_band(15, misc::SWITCH_OUT_PREEMPT, |b| words(b, &[pair(7, 8)]));
+    let Record::Switch(s) = decode(&format, &bytes) else { panic!("not a switch") };
+    assert_eq!((s.out, s.preempted, s.other), (false, false, Some((7, 8))));
+    let bytes = side_band(16, 0, |b| words(b, &[pair(5, 6), 2, 1, 2, 3, 4]));
+    let Record::Namespaces(n) = decode(&format, &bytes) else { panic!("not namespaces") };
+    assert_eq!((n.pid, n.tid, n.links.len()), (5, 6, 2));
+    assert_eq!(n.links[1].map(|word| word.get()), [3, 4]);
+    let bytes = side_band(17, 0, |b| {
+        words(b, &[0xffff_0000, u64::from_ne_bytes([64, 0, 0, 0, 1, 0, 2, 0])]);
+        b.extend_from_slice(b"program\0");
+    });
+    let Record::Ksymbol(k) = decode(&format, &bytes) else { panic!("not a symbol") };
+    assert_eq!((k.addr, k.len, k.kind, k.flags), (0xffff_0000, 64, 1, 2));
+    assert_eq!(k.name, b"program");
+    let bytes = side_band(18, 0, |b| {
+        b.extend_from_slice(&[1, 0, 2, 0, 42, 0, 0, 0]);
+        b.extend_from_slice(b"tagtagta");
+    });
+    let Record::BpfEvent(e) = decode(&format, &bytes) else { panic!("not a BPF event") };
+    assert_eq!((e.kind, e.flags, e.prog_id, e.tag), (1, 2, 42, &b"tagtagta"[..]));
+    let bytes = side_band(19, 0, |b| {
+        words(b, &[55]);
+        b.extend_from_slice(b"/a/b\0\0\0\0");
+    });
+    let Record::Cgroup(c) = decode(&format, &bytes) else { panic!("not a cgroup") };
+    assert_eq!((c.cgroup, c.path), (55, &b"/a/b"[..]));
+    let bytes = side_band(20, 0, |b| {
+        words(b, &[0xffff_0000]);
+        b.extend_from_slice(&[1, 0, 2, 0, 0x90, 0xcc, 0xe9, 0]);
+    });
+    let Record::TextPoke(p) = decode(&format, &bytes) else { panic!("not a poke") };
+    assert_eq!((p.addr, p.old, p.new), (0xffff_0000, &[0x90][..], &[0xcc, 0xe9][..]));
+}
+
+#[test]
+fn records_about_counts_and_traces() {
+    let format = side_format();
+    let bytes = side_band(8, 0, |b| words(b, &[pair(5, 6), 1, 50, 10, 42]));
+    let Record::Read(r) = decode(&format, &bytes) else { panic!("not a read") };
+    assert_eq!((r.pid, r.tid, r.values.time_enabled()), (5, 6, Some(50)));
+    let value = ReadValue { value: 10, id: Some(42), lost: None };
+    assert_eq!(r.values.values().collect::<Vec<_>>(), [value]);
+    let bytes = side_band(11, 0, |b| words(b, &[1, 2, 3]));
+    let Record::Aux(a) = decode(&format, &bytes) else { panic!("not aux") };
+    assert_eq!((a.offset, a.size, a.flags), (1, 2, 3));
+    let bytes = side_band(12, 0, |b| words(b, &[pair(7, 8)]));
+    let Record::ItraceStart(i) = decode(&format, &bytes) else { panic!("not a start") };
+    assert_eq!((i.pid, i.tid), (7, 8));
+    let bytes = side_band(21, 0, |b| words(b, &[31]));
+    let Record::AuxOutputHwId(h) = decode(&format, &bytes) else { panic!("not an ID") };
+    assert_eq!((h.hw_id, h.id.time), (31, Some(777)));
+}
+
+/// Every `read_format`, as `struct read_format` in perf_event.h has it.
+#[test]
+fn every_read_format() {
+    for set in 0..read_format::MAX {
+        let has = |bit: u64| set & bit != 0;
+        let (group, id, lost) =
+            (has(read_format::GROUP), has(read_format::ID), has(read_format::LOST));
+        let times = [
+            has(read_format::TOTAL_TIME_ENABLED).then_some(50),
+            has(read_format::TOTAL_TIME_RUNNING).then_some(40),
+        ];
+        let values: &[u64] = if group { &[1000, 2000, 3000] } else { &[1000] };
+        let mut fields = Vec::new();
+        let rest = |value: u64| [id.then_some(value + 1), lost.then_some(value + 2)];
+        if group {
+            fields.push(3);
+            fields.extend(times.iter().flatten());
+            values.iter().for_each(|&value| {
+                fields.push(value);
+                fields.extend(rest(value).iter().flatten());
+            });
+        } else {
+            fields.push(1000);
+            fields.extend(times.iter().flatten());
+            fields.extend(rest(1000).iter().flatten());
+        }
+        let mut body = Vec::new();
+        words(&mut body, &fields);
+        let format = Format::from(&Attr { read_format: set, ..attr(sample::READ) });
+        let bytes = record(9, 0, &body);
+        let Record::Sample(s) = decode(&format, &bytes) else { panic!("not a sample") };
+        let read = s.read.unwrap();
+        assert_eq!([read.time_enabled(), read.time_running()], times, "{set:#b}");
+        let expected: Vec<_> = values
+            .iter()
+            .map(|&value| ReadValue { value, id: rest(value)[0], lost: rest(value)[1] })
+            .collect();
+        assert_eq!(read.values().collect::<Vec<_>>(), expected, "{set:#b}");
+    }
+    let format = Format::from(&Attr { read_format: 1 << 5, ..attr(sample::READ) });
+    let bytes = record(9, 0, &[0; 64]);
+    let (raw, _) = RawRecord::split(&bytes, 0).unwrap().unwrap();
+    assert!(format.decode(&raw).unwrap_err().what.contains("read_format bits 0x20"));
 }
 
 #[test]

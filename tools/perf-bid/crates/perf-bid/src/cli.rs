@@ -16,6 +16,8 @@ use clap::Subcommand;
 pub use self::buildids::Buildids;
 pub use self::check::Check;
 pub use self::export::Export;
+pub use self::export::Format;
+pub use self::export::Weights;
 pub use self::inject::Inject;
 pub use self::naming::Naming;
 pub use self::record::Record;

@@ -38,6 +38,9 @@ const KERNEL_PID: u32 = u32::MAX;
 /// written to a pipe; the new one has a header for that.
 const HEADER_RECORDS: [u32; 4] = [64, 65, record_type::HEADER_BUILD_ID, 80];
 
+/// Name of a sample field.
+const STACK_USER: &str = "STACK_USER";
+
 /// `HEADER_AUXTRACE`
 const AUXTRACE: u32 = 18;
 
@@ -149,6 +152,12 @@ impl Summary {
         if !self.left_out.is_empty() {
             let fields = self.left_out.join(", ");
             eprintln!("left out of the samples: {fields} (--keep-addresses keeps them)");
+        }
+        if self.left_out.contains(&STACK_USER) {
+            eprintln!(
+                "user callchains that are still to be made from copied stacks (--call-graph \
+                 dwarf) are gone with them"
+            );
         }
     }
 }

@@ -6,16 +6,16 @@
 //! into rows ([`rows`]) with trees of their own ([`tree`]). Everything shown comes from there:
 //! tables, the terminal view, JSON, flame graphs and comparisons.
 
-mod calls;
+pub mod calls;
 mod columns;
 mod diff;
 #[cfg(test)]
 mod fixture;
-mod flame;
+pub mod flame;
 mod graph;
-mod header;
+pub mod header;
 mod json;
-mod names;
+pub mod names;
 mod rows;
 mod table;
 mod tree;
@@ -86,6 +86,17 @@ pub fn run(args: &cli::Report) -> Result<ExitCode> {
         recording.print(args).context(STDOUT)?;
     }
     Ok(recording.outcome(&args.input))
+}
+
+/// Draws the flame graph of a recording, for `perf-bid export`.
+pub fn flamegraph(data: PerfData, naming: &cli::Naming, path: &Path) -> Result<()> {
+    let (naming, flamegraph) = (naming.clone(), Some(path.to_owned()));
+    let args = cli::Report { naming, flamegraph, ..cli::Report::default() };
+    if !header::has_callchains(&data) {
+        bail!("no callchains to draw; record with -g");
+    }
+    let (mut folded, texts) = Recording::read(&args, data)?.fold(&args)?;
+    write_file(path, |out| folded.draw(out, &texts.borrow()))
 }
 
 fn run_diff(args: &cli::Report, old: &Path, new: &Path) -> Result<ExitCode> {
@@ -317,7 +328,10 @@ fn write_json(path: &Path, value: &serde_json::Value) -> Result<()> {
 }
 
 /// Writes a file beside `path` and renames it; what is no regular file is written in place.
-fn write_file(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<()>) -> Result<()> {
+pub fn write_file(
+    path: &Path,
+    write: impl FnOnce(&mut (dyn Write + Send)) -> Result<()>,
+) -> Result<()> {
     let shown = || path.display().to_string();
     if path.metadata().is_ok_and(|meta| !meta.is_file()) {
         let file = std::fs::File::options().write(true).open(path).with_context(shown)?;

@@ -9,19 +9,22 @@ mod fields;
 mod filter;
 mod frames;
 mod json;
+mod lines;
 mod order;
 mod output;
 mod put;
 mod records;
-mod text;
 
 use std::io::IsTerminal;
+use std::io::Write;
 use std::io::stdout;
-use std::ops::Deref;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use anyhow::Context;
 use anyhow::Result;
+use perf_bid_core::abi::BuildId;
+use perf_bid_core::abi::record_type;
 use perf_bid_core::abi::sample;
 use perf_bid_core::cursor::Malformed;
 use perf_bid_core::data::PerfData;
@@ -38,12 +41,13 @@ use self::fields::Fields;
 use self::filter::Filter;
 use self::frames::Choice;
 use self::frames::Frames;
-use self::order::Ordered;
+use self::lines::Text;
+pub use self::order::Ordered;
 use self::output::Closed;
 use self::output::Output;
-use self::text::Text;
 use crate::cli;
 use crate::open;
+use crate::report::header;
 
 const STDOUT: &str = "cannot write to standard output";
 
@@ -60,24 +64,48 @@ pub struct Head<'a> {
 pub fn run(args: &cli::Script) -> Result<ExitCode> {
     let shown = args.input.display();
     let data = open::data(&args.input)?;
-    let fields = args.fields.as_deref().map_or(Ok(Fields::default()), Fields::parse)?;
-    for event in data.events() {
-        fields.check(event).with_context(|| shown.to_string())?;
+    if args.header {
+        header::features(&mut stdout(), &data).context(STDOUT)?;
     }
-    let machine = Machine::new(&data.features().build_ids);
-    let mut printer = Printer::new(args, &data, machine, fields)?;
-    let damage = output::write(stdout(), |out| printer.print(&data, out)).context(STDOUT)?;
+    let damage = write(args, &data, stdout())?;
     for error in data.feature_errors() {
         eprintln!("perf-bid: {shown}: {error}");
-    }
-    if let Some(why) = printer.frames.kernel_problem() {
-        eprintln!("perf-bid: no kernel symbols: {why}");
     }
     if let Some(damage) = damage {
         eprintln!("perf-bid: {shown}: {damage}; what came before it is shown");
         return Ok(ExitCode::FAILURE);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Prints a recording; returns where it stopped making sense, if it did.
+pub fn write(
+    args: &cli::Script,
+    data: &PerfData,
+    out: impl Write + Send,
+) -> Result<Option<Malformed>> {
+    let fields = args.fields.as_deref().map_or(Ok(Fields::default()), Fields::parse)?;
+    for event in data.events() {
+        fields.check(event).with_context(|| args.input.display().to_string())?;
+    }
+    let mut printer = Printer::new(args, data, fields)?;
+    let damage = output::write(out, |out| printer.print(data, out)).context("cannot write")?;
+    if let Some(why) = printer.frames.kernel_problem() {
+        eprintln!("perf-bid: no kernel symbols: {why}");
+    }
+    Ok(damage)
+}
+
+/// The paths that a recording gives for build IDs: in its table, and in map records, which may
+/// come later than the first frame with that ID.
+pub fn hints(data: &PerfData) -> Vec<(BuildId, Arc<str>)> {
+    let mut machine = Machine::new(&data.features().build_ids);
+    if data.events().iter().any(|event| event.attr.wants_build_ids()) {
+        let maps =
+            data.records().map_while(Result::ok).filter(|raw| raw.type_ == record_type::MMAP2);
+        maps.filter_map(|raw| data.decode(&raw).ok()).for_each(|record| machine.record(&record));
+    }
+    machine.hints()
 }
 
 struct Printer<'a> {
@@ -92,12 +120,8 @@ struct Printer<'a> {
 }
 
 impl<'a> Printer<'a> {
-    fn new(
-        args: &'a cli::Script,
-        data: &'a PerfData,
-        machine: Machine,
-        fields: Fields,
-    ) -> Result<Self> {
+    fn new(args: &'a cli::Script, data: &'a PerfData, fields: Fields) -> Result<Self> {
+        let machine = Machine::new(&data.features().build_ids);
         let srcline = fields.has(Field::Srcline) || args.json;
         let symbolizer = open::symbolizer(data, &machine.hints(), &args.naming, srcline)?;
         let choice = Choice { dsos: args.dsos.clone(), symbols: args.symbols.clone() };
@@ -124,11 +148,7 @@ impl<'a> Printer<'a> {
     }
 
     /// Prints everything; returns where the file stopped making sense, if it did.
-    fn print<B: Deref<Target = [u8]>>(
-        &mut self,
-        data: &PerfData<B>,
-        out: &mut Output,
-    ) -> Result<Option<Malformed>, Closed> {
+    fn print(&mut self, data: &PerfData, out: &mut Output) -> Result<Option<Malformed>, Closed> {
         // Lines on a terminal are progress enough.
         let bar = open::progress(data.data_len(), "printing").filter(|_| !stdout().is_terminal());
         let mut damage = None;

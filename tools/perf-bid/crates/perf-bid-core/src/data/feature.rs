@@ -287,6 +287,13 @@ impl Features {
         out
     }
 
+    /// Whether addresses of the recording machine's kernel have 64 bits, by its architecture as
+    /// `uname -m` names it.
+    pub fn is_64_bit(&self) -> Option<bool> {
+        let arch = self.arch.as_deref()?;
+        Some(arch.contains("64") || matches!(arch, "s390x" | "alpha"))
+    }
+
     /// Whether a file that is written with these features has one with this number. Others
     /// have to be copied, if they are to be kept.
     pub fn writes(bit: u32) -> bool {
@@ -407,6 +414,36 @@ fn compression(c: &mut Cursor<'_>) -> Result<Compression, Malformed> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn address_sizes() {
+        let of = |arch: &str| Features { arch: Some(arch.into()), ..Features::default() };
+        for arch in ["x86_64", "aarch64", "ppc64le", "riscv64", "s390x", "loongarch64"] {
+            assert_eq!(of(arch).is_64_bit(), Some(true), "{arch}");
+        }
+        for arch in ["i686", "armv7l", "ppc", "mips"] {
+            assert_eq!(of(arch).is_64_bit(), Some(false), "{arch}");
+        }
+        assert_eq!(Features::default().is_64_bit(), None);
+    }
+
+    /// Old versions say nothing about the length of a build ID.
+    #[test]
+    fn build_ids_without_a_size() {
+        let row = |id: &[u8]| {
+            let mut body = (-1i32).to_ne_bytes().to_vec();
+            body.extend_from_slice(id);
+            body.resize(28, 0);
+            body.extend_from_slice(b"/bin/x\0\0");
+            let raw = RawRecord { offset: 0, type_: 0, misc: misc::USER, body: &body };
+            BuildIdRow::take(&raw).unwrap()
+        };
+        for len in [8, 16, 20] {
+            let row = row(&vec![7; len]);
+            assert_eq!(row.build_id.as_bytes(), vec![7; len]);
+            assert_eq!((row.cpumode, row.path.as_str()), (misc::USER, "/bin/x"));
+        }
+    }
 
     #[test]
     fn sections_survive_a_round_trip() {

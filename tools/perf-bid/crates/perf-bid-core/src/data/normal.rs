@@ -33,6 +33,7 @@ use crate::attr::Attr;
 use crate::cursor::Malformed;
 use crate::record::HEADER_SIZE;
 use crate::record::RawRecord;
+use crate::record::bad_size;
 use crate::record::swap;
 use crate::record::swap::Swapper;
 use crate::record::swap::event_update;
@@ -182,23 +183,18 @@ impl Splitter {
             let piece = rest.get(..len as usize).filter(|piece| !piece.is_empty());
             return Ok(piece.map(Piece::Payload));
         }
-        let Some(&[type_0, type_1, type_2, type_3, _, _, size_0, size_1]) = rest.first_chunk()
-        else {
+        let Some(&[t0, t1, t2, t3, _, _, s0, s1]) = rest.first_chunk() else {
             return Ok(None);
         };
-        let mut size = u16::from_ne_bytes([size_0, size_1]);
+        let (mut type_, mut size) =
+            (u32::from_ne_bytes([t0, t1, t2, t3]), u16::from_ne_bytes([s0, s1]));
         if self.foreign {
-            size = size.swap_bytes();
+            (type_, size) = (type_.swap_bytes(), size.swap_bytes());
+        }
+        if usize::from(size) < HEADER_SIZE {
+            return Err(bad_size(offset, type_, size, rest.len()));
         }
         let size = usize::from(size);
-        if size < HEADER_SIZE {
-            let mut type_ = u32::from_ne_bytes([type_0, type_1, type_2, type_3]);
-            if self.foreign {
-                type_ = type_.swap_bytes();
-            }
-            let what = format!("record of type {type_} claims a size of {size} bytes");
-            return Err(Malformed::new(offset, what));
-        }
         let Some(bytes) = rest.get_mut(..size) else {
             return Ok(None);
         };

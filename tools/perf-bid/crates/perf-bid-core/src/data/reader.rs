@@ -254,11 +254,12 @@ impl<B: Deref<Target = [u8]>> PerfData<B> {
         Records::new(bytes, self.data.at, self.end.clone(), self.behind())
     }
 
-    /// The record that begins at `offset`, as [`RawRecord::offset`] has it.
-    pub fn record_at(&self, offset: u64) -> Option<RawRecord<'_>> {
-        let at = usize::try_from(offset.checked_sub(self.data.at)?).ok()?;
-        let bytes = self.record_bytes().get(at..)?;
-        RawRecord::split(bytes, offset).ok()?.map(|(raw, _)| raw)
+    /// The record that begins at `offset`, as [`RawRecord::offset`] has it. `Ok(None)`: behind
+    /// the last.
+    pub fn record_at(&self, offset: u64) -> Result<Option<RawRecord<'_>>, Malformed> {
+        let at = offset.checked_sub(self.data.at).and_then(|at| usize::try_from(at).ok());
+        let bytes = at.and_then(|at| self.record_bytes().get(at..)).unwrap_or_default();
+        Ok(RawRecord::split(bytes, offset)?.map(|(raw, _)| raw))
     }
 
     /// What follows an AUXTRACE or TRACING_DATA record without being one.
@@ -350,12 +351,12 @@ fn take_attrs(
             attr::swap(&mut Swapper::new(&mut attr, attr_at))?;
         }
         let (ids_at, ids_len) = (c.u64("ID section")?, c.u64("ID section")?);
+        let ids = slice(bytes, ids_at, ids_len, "ID section")?;
         // Sections that overlap could claim any number of IDs.
         ids_left = ids_left.checked_sub(ids_len).ok_or_else(|| {
-            Malformed::new(ids_at, format!("ID section of {ids_len} bytes: more than there can be"))
+            Malformed::new(attr_at, "the ID sections are larger than the file".to_owned())
         })?;
-        let mut ids = Cursor::new(slice(bytes, ids_at, ids_len, "ID section")?, ids_at);
-        ids = ids.foreign(foreign);
+        let mut ids = Cursor::new(ids, ids_at).foreign(foreign);
         let ids = (0..ids_len / 8).map(|_| ids.u64("event IDs")).collect::<Result<_, _>>()?;
         tables.attr(&attr, ids, attr_at)?;
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Writing a perf.data file: header and attrs first, then records as they come, then the
 //! features, and at last the header again with the true sizes. Until then the header says
-//! that there is no data, so that a file whose writer died is read as empty, not as garbage.
+//! that there is no data, which tells readers that the file was never finished.
 
 use std::io;
 use std::io::BufWriter;

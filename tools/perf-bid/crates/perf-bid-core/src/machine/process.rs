@@ -11,6 +11,7 @@ use std::collections::VecDeque;
 
 use rustc_hash::FxHashMap;
 
+use super::maps::Mapping;
 use super::maps::Maps;
 use crate::record::Task;
 
@@ -27,6 +28,8 @@ pub(super) struct Processes {
 #[derive(Debug, Default)]
 struct Process {
     maps: Maps,
+    /// Those of the program before, until the present one was seen to run.
+    before: Option<Maps>,
     /// Threads that are there, as far as the records say.
     threads: u32,
     /// The thread that the process has its ID from has ended.
@@ -35,12 +38,33 @@ struct Process {
     until: Option<u64>,
 }
 
+/// What addresses of a process are looked up in.
+pub(super) struct Space<'a> {
+    maps: &'a mut Maps,
+    before: Option<&'a mut Maps>,
+}
+
+impl Space<'_> {
+    /// The mapping that `address` is in. Up to the end of an exec it is the program before that
+    /// called it.
+    pub(super) fn find(&mut self, address: u64) -> Option<Mapping> {
+        self.maps.find(address).or_else(|| self.before.as_mut()?.find(address))
+    }
+}
+
 impl Processes {
     /// The mappings of process `pid`, if there are any, for a sample of time `now`.
-    pub(super) fn maps(&mut self, pid: u32, now: u64) -> Option<&mut Maps> {
+    pub(super) fn space(&mut self, pid: u32, now: u64) -> Option<Space<'_>> {
         let process = self.by_pid.get_mut(&pid)?;
         process.touch(now);
-        Some(&mut process.maps)
+        Some(Space { maps: &mut process.maps, before: process.before.as_mut() })
+    }
+
+    /// A sample was taken in user mode: the program that was exec'd last runs by now.
+    pub(super) fn ran(&mut self, pid: u32) {
+        if let Some(process) = self.by_pid.get_mut(&pid) {
+            process.before = None;
+        }
     }
 
     /// The mappings of process `pid`, to change them.
@@ -72,7 +96,8 @@ impl Processes {
 
     /// Process `pid` runs another program. That ends all threads but one.
     pub(super) fn exec(&mut self, pid: u32) {
-        self.by_pid.insert(pid, Process { threads: 1, ..Process::default() });
+        let before = self.by_pid.remove(&pid).map(|process| process.maps);
+        self.by_pid.insert(pid, Process { threads: 1, before, ..Process::default() });
     }
 
     pub(super) fn exit(&mut self, task: &Task) {
@@ -126,7 +151,6 @@ pub(super) fn is_made_up(task: &Task) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::maps::Mapping;
     use super::*;
     use crate::place::DsoId;
     use crate::record::SampleId;
@@ -142,7 +166,7 @@ mod tests {
 
     /// Whose mapping process `pid` has.
     fn owner(processes: &mut Processes, pid: u32, now: u64) -> Option<u32> {
-        Some(processes.maps(pid, now)?.find(0x1000)?.dso?.0)
+        Some(processes.space(pid, now)?.find(0x1000)?.dso?.0)
     }
 
     #[test]

@@ -4,12 +4,42 @@
 use zerocopy::FromBytes;
 use zerocopy::native_endian::U64;
 
-use super::*;
+use super::Aux;
+use super::AuxOutputHwId;
+use super::BpfEvent;
+use super::BranchEntry;
+use super::Branches;
+use super::Cgroup;
+use super::Comm;
+use super::Deferred;
+use super::DeferredFrames;
+use super::FileKey;
+use super::ItraceStart;
+use super::Ksymbol;
+use super::Lost;
+use super::Mmap;
+use super::Namespaces;
+use super::RawRecord;
+use super::Read;
+use super::ReadValues;
+use super::Record;
+use super::Regs;
+use super::Result;
+use super::Sample;
+use super::SampleId;
+use super::Switch;
+use super::Task;
+use super::TextPoke;
+use super::Throttle;
+use super::fields::words_of;
+use crate::abi::BuildId;
+use crate::abi::misc;
 use crate::abi::read_format;
 use crate::abi::record_type;
 use crate::abi::sample;
 use crate::attr::Attr;
-use crate::record::fields::words_of;
+use crate::cursor::Cursor;
+use crate::cursor::Malformed;
 
 /// `PERF_SAMPLE_BRANCH_HW_INDEX` of `perf_event_attr.branch_sample_type`.
 pub(super) const BRANCH_HW_INDEX: u64 = 1 << 17;
@@ -38,7 +68,7 @@ struct Position {
 }
 
 impl Position {
-    fn find<'a>(self, type_: u32, body: &'a [u8]) -> Option<&'a [u8; 8]> {
+    fn find(self, type_: u32, body: &[u8]) -> Option<&[u8; 8]> {
         let at = if type_ == record_type::SAMPLE {
             self.in_sample?.into()
         } else if type_ < record_type::USER_TYPE_START {
@@ -250,7 +280,9 @@ impl Format {
         }
     }
 
-    fn sample<'a>(&self, raw: &RawRecord<'a>) -> Result<Sample<'a>> {
+    /// Decodes a sample; `raw` is one.
+    #[inline]
+    pub(crate) fn sample<'a>(&self, raw: &RawRecord<'a>) -> Result<Sample<'a>> {
         self.check_bits(raw.offset)?;
         let mut c = raw.cursor();
         let mut s = Sample { cpumode: raw.cpumode(), ..Sample::default() };

@@ -21,9 +21,9 @@
 //! in.
 
 use std::collections::BTreeMap;
-use std::collections::HashMap;
 use std::collections::VecDeque;
 
+use rustc_hash::FxHashMap;
 use zerocopy::native_endian::U64;
 
 use super::Item;
@@ -61,7 +61,7 @@ pub struct Counts {
 /// What waits, and what is ready.
 #[derive(Debug)]
 pub(super) struct Joiner<'a> {
-    threads: HashMap<u32, Thread<'a>>,
+    threads: FxHashMap<u32, Thread<'a>>,
     /// The threads that hold something back, by the number of their oldest.
     oldest: BTreeMap<u64, u32>,
     /// For numbering what is held back.
@@ -103,7 +103,7 @@ impl<'a> Joiner<'a> {
     /// Holds back `held_max` items at most.
     pub(super) fn new(held_max: usize) -> Self {
         Self {
-            threads: HashMap::new(),
+            threads: FxHashMap::default(),
             oldest: BTreeMap::new(),
             number: 0,
             held: 0,
@@ -141,29 +141,33 @@ impl<'a> Joiner<'a> {
         first.and_then(|held| held.item.time()).unwrap_or(0)
     }
 
-    /// Takes the next record in time order.
-    pub(super) fn take(&mut self, event: usize, record: Record<'a>) {
+    /// Takes the next record in time order, but for samples. Returns it if it waits for nothing
+    /// and nothing else is ready.
+    pub(super) fn take(&mut self, record: Record<'a>) -> Option<Item<'a>> {
         if let Some(time) = record.time() {
             self.forget_ended(time);
         }
         match record {
-            Record::Sample(sample) => self.sample(event, sample),
-            Record::Deferred(deferred) => {
-                self.deferred(&deferred);
-                self.ready.push_back(Item::Other(Record::Deferred(deferred)));
+            Record::Sample(_) => return self.out(Item::Other(record)),
+            Record::Comm(comm) => return self.comm(comm),
+            Record::Mmap(ref mmap) => {
+                let tid = mmap.tid;
+                return self.push(Some(tid), None, Item::Other(record));
             }
-            Record::Comm(comm) => self.comm(comm),
-            Record::Mmap(mmap) => self.push(Some(mmap.tid), None, Item::Other(Record::Mmap(mmap))),
-            Record::Fork(task) => {
-                self.fork(&task);
-                self.ready.push_back(Item::Other(Record::Fork(task)));
-            }
-            Record::Exit(task) => {
-                self.exit(&task);
-                self.ready.push_back(Item::Other(Record::Exit(task)));
-            }
-            other => self.ready.push_back(Item::Other(other)),
+            Record::Deferred(ref deferred) => self.deferred(deferred),
+            Record::Fork(ref task) => self.fork(task),
+            Record::Exit(ref task) => self.exit(task),
+            _ => {}
         }
+        self.out(Item::Other(record))
+    }
+
+    fn out(&mut self, item: Item<'a>) -> Option<Item<'a>> {
+        if self.ready.is_empty() {
+            return Some(item);
+        }
+        self.ready.push_back(item);
+        None
     }
 
     /// There is nothing more to wait for.
@@ -175,11 +179,20 @@ impl<'a> Joiner<'a> {
         self.counts.unclaimed += lasts.filter(|last| !last.claimed).count() as u64;
     }
 
-    fn sample(&mut self, event: usize, sample: Sample<'a>) {
+    /// The same for a sample of the event with this index.
+    #[inline]
+    pub(super) fn sample(&mut self, event: usize, sample: Sample<'a>) -> Option<Item<'a>> {
+        if let Some(time) = sample.time {
+            self.forget_ended(time);
+        }
         let tid = sample.tid;
         let cookie = Cookie::of(&sample);
         let mut joined =
             Joined { event, sample, deferred: None, deferred_addresses: None, missing: false };
+        if cookie == Cookie::None && self.len() == 0 {
+            // Nothing waits: without another copy.
+            return Some(Item::Sample(joined));
+        }
         let mut waits = None;
         if cookie != Cookie::None {
             self.counts.deferred += 1;
@@ -198,7 +211,7 @@ impl<'a> Joiner<'a> {
             }
             (Cookie::One(_) | Cookie::Contradictory, _) => miss(&mut joined, &mut self.counts),
         }
-        self.push(tid, waits, Item::Sample(joined));
+        self.push(tid, waits, Item::Sample(joined))
     }
 
     fn deferred(&mut self, deferred: &Deferred<'a>) {
@@ -227,11 +240,11 @@ impl<'a> Joiner<'a> {
         }
     }
 
-    fn comm(&mut self, comm: Comm<'a>) {
+    fn comm(&mut self, comm: Comm<'a>) -> Option<Item<'a>> {
         if comm.exec {
             self.exec(comm.pid, comm.tid);
         }
-        self.push(Some(comm.tid), None, Item::Other(Record::Comm(comm)));
+        self.push(Some(comm.tid), None, Item::Other(Record::Comm(comm)))
     }
 
     fn exec(&mut self, pid: u32, tid: u32) {
@@ -298,15 +311,19 @@ impl<'a> Joiner<'a> {
     }
 
     /// Passes an item on, unless it waits or something of its thread does.
-    fn push(&mut self, tid: Option<u32>, awaited: Option<Awaited>, item: Item<'a>) {
+    fn push(
+        &mut self,
+        tid: Option<u32>,
+        awaited: Option<Awaited>,
+        item: Item<'a>,
+    ) -> Option<Item<'a>> {
         let Some(tid) = tid else {
-            self.ready.push_back(item);
-            return;
+            return self.out(item);
         };
-        let behind = self.threads.get(&tid).is_some_and(|thread| !thread.held.is_empty());
+        let behind =
+            self.held > 0 && self.threads.get(&tid).is_some_and(|thread| !thread.held.is_empty());
         if awaited.is_none() && !behind {
-            self.ready.push_back(item);
-            return;
+            return self.out(item);
         }
         let number = self.number;
         self.number += 1;
@@ -321,6 +338,7 @@ impl<'a> Joiner<'a> {
             };
             self.let_go_first(tid);
         }
+        None
     }
 
     /// Lets go of all that a thread holds back, joined to `record` or without anything. What

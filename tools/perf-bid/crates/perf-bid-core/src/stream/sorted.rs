@@ -87,8 +87,9 @@ impl<'a, B: Deref<Target = [u8]>> Iterator for Sorted<'a, B> {
     fn next(&mut self) -> Option<Self::Item> {
         loop {
             if let Some(Key { time, offset, event }) = self.sorter.pop() {
-                let raw = self.data.record_at(offset)?;
-                return Some(Ok(Undecoded { raw, event: event as usize, time: Some(time) }));
+                let raw = self.data.record_at(offset).transpose()?;
+                let time = Some(time);
+                return Some(raw.map(|raw| Undecoded { raw, event: event as usize, time }));
             }
             if self.ended {
                 return self.error.take().map(Err);

@@ -5,4 +5,10 @@ use clap::Args;
 
 /// `perf-bid check`
 #[derive(Args, Debug)]
-pub struct Check {}
+#[command(after_help = "\
+Exit status: 0 if this user can record build IDs here, else 1.")]
+pub struct Check {
+    /// Write JSON
+    #[arg(long)]
+    pub json: bool,
+}

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Options of `perf-bid script`.
 
+use std::path::Path;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -8,7 +9,7 @@ use clap::Args;
 use super::Naming;
 
 /// `perf-bid script`
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug, Default)]
 #[command(after_help = "\
 Examples:
   perf-bid script | less                        as perf script prints it
@@ -94,4 +95,11 @@ pub struct Script {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub naming: Naming,
+}
+
+impl Script {
+    /// All of `input` as JSON.
+    pub fn as_json(input: &Path, naming: &Naming) -> Self {
+        Self { input: input.to_owned(), json: true, naming: naming.clone(), ..Self::default() }
+    }
 }

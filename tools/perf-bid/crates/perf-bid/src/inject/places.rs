@@ -36,6 +36,7 @@ use zerocopy::native_endian::U64;
 use super::HEADER_RECORDS;
 use super::KERNEL_PID;
 use super::Progress;
+use super::STACK_USER;
 use super::Sink;
 use super::Summary;
 use super::Written;
@@ -47,7 +48,7 @@ const ADDRESSES: [(u64, &str); 7] = [
     (sample::ADDR, "ADDR"),
     (sample::BRANCH_STACK, "BRANCH_STACK"),
     (sample::REGS_USER, "REGS_USER"),
-    (sample::STACK_USER, "STACK_USER"),
+    (sample::STACK_USER, STACK_USER),
     (sample::REGS_INTR, "REGS_INTR"),
     (sample::PHYS_ADDR, "PHYS_ADDR"),
     (sample::AUX, "AUX"),

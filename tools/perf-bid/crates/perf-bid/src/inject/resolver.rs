@@ -19,9 +19,12 @@ use perf_bid_core::place::DsoKind;
 use perf_bid_core::place::Place;
 use perf_bid_core::record::FileKey;
 use perf_bid_core::record::Record;
+use perf_bid_core::record::text;
 use perf_bid_core::store;
 use rustc_hash::FxHashMap;
 use rustc_hash::FxHashSet;
+
+use super::KERNEL_PID;
 
 /// Addresses that are remembered; a power of two.
 const REMEMBERED: usize = 4096;
@@ -59,10 +62,7 @@ impl Resolver {
     /// Knows the build ID table of a recording that was last written at `recorded`.
     pub fn new(features: &Features, recorded: Option<SystemTime>) -> Self {
         let table = &features.build_ids;
-        let running = store::running_kernel_build_id();
-        let same_kernel = table
-            .iter()
-            .any(|row| row.cpumode == misc::KERNEL && running.is_some_and(|id| id == row.build_id));
+        let kernel = table.iter().find(|row| row.cpumode == misc::KERNEL);
         let never =
             Seen { pid: 0, generation: 0, address: 0, entry: Entry::unresolved(Status::Anon, 0) };
         Self {
@@ -72,7 +72,7 @@ impl Resolver {
             machine: Machine::new(table).with_jit(|_| false),
             ids: Vec::new(),
             inodes: FxHashMap::default(),
-            vdso: if same_kernel { store::vdso_build_id() } else { None },
+            vdso: kernel.and_then(|row| vdso_of(row.build_id)),
             recorded,
             hit: Vec::new(),
             hit_index: FxHashSet::default(),
@@ -81,11 +81,16 @@ impl Resolver {
 
     /// Takes a record that changes address spaces.
     pub fn record(&mut self, record: &Record<'_>) {
-        if let Record::Mmap(mmap) = record
-            && let FileKey::Inode { ino, .. } = mmap.file
-            && ino != 0
-        {
-            self.inodes.insert(perf_bid_core::record::text(mmap.path).into_owned(), ino);
+        if let Record::Mmap(mmap) = record {
+            match mmap.file {
+                FileKey::Inode { ino, .. } if ino != 0 => {
+                    self.inodes.insert(text(mmap.path).into_owned(), ino);
+                }
+                FileKey::BuildId(id) if mmap.pid == KERNEL_PID && self.vdso.is_none() => {
+                    self.vdso = vdso_of(id);
+                }
+                _ => {}
+            }
         }
         self.machine.record(record);
         self.generation = self.generation.wrapping_add(1).max(1);
@@ -169,4 +174,10 @@ impl Resolver {
         };
         if other || newer { None } else { store::read_elf(Path::new(path)).ok()?.build_id }
     }
+}
+
+/// The vDSO's build ID, if the kernel with build ID `kernel` is the running one: nothing but the
+/// kernel has the vDSO, and recordings do not tell its ID.
+fn vdso_of(kernel: BuildId) -> Option<BuildId> {
+    store::vdso_build_id().filter(|_| store::running_kernel_build_id() == Some(kernel))
 }

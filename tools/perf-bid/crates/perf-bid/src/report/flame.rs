@@ -81,7 +81,7 @@ fn comm(calls: &Calls, root: NodeId, profile: &Profile) -> String {
 }
 
 /// Semicolons separate frames, and a line is a stack.
-fn clean(name: &str) -> String {
+pub fn clean(name: &str) -> String {
     printable(name).replace(';', ":")
 }
 
@@ -161,7 +161,8 @@ pub struct Texts<'a> {
 }
 
 impl Folded {
-    fn label(&mut self, names: &Names, symbol: SymId) -> String {
+    /// What a frame is called in a stack.
+    pub fn label(&mut self, names: &Names, symbol: SymId) -> String {
         let kind = Kind::of(names, symbol);
         self.kinds.insert(kind);
         let name = names.get(symbol).filter(|_| kind == Kind::Inlined);

@@ -45,7 +45,9 @@ impl Text {
         out.push(if chain { b'\n' } else { b' ' });
         for raw in frames {
             let frame = cache.get(dsos, raw.frame, |named| self.render(named));
-            for line in frame.iter() {
+            // On one line there is room for the function itself, not for what is inlined in it.
+            let inlined = if chain { 0 } else { frame.len().saturating_sub(1) };
+            for line in frame.iter().skip(inlined) {
                 if chain {
                     out.push(b'\t');
                 }
