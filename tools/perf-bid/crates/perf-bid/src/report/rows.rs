@@ -71,14 +71,17 @@ impl Rows {
 
     fn sort(&mut self, columns: &Columns<'_>) {
         let heavy = |weight: Weight| std::cmp::Reverse((weight.period, weight.samples));
-        let cells = |row: &Row| -> Vec<String> {
-            columns.keys().iter().map(|&key| columns.cell(key, row.task, row.symbol)).collect()
-        };
-        self.rows.sort_by(|a, b| {
-            let by_weight = (heavy(a.total), heavy(a.own)).cmp(&(heavy(b.total), heavy(b.own)));
-            // Texts are made only for those that need them.
-            by_weight.then_with(|| cells(a).cmp(&cells(b)))
-        });
+        let weights = |row: &Row| (heavy(row.total), heavy(row.own));
+        self.rows.sort_by_key(weights);
+        // Texts are made only for those that need them, and once.
+        for same in self.rows.chunk_by_mut(|a, b| weights(a) == weights(b)) {
+            if same.len() > 1 {
+                same.sort_by_cached_key(|row| -> Vec<String> {
+                    let keys = columns.keys().iter();
+                    keys.map(|&key| columns.cell(key, row.task, row.symbol)).collect()
+                });
+            }
+        }
     }
 
     /// Where the tree of a row begins, and with how much.
