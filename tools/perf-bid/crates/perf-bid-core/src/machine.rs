@@ -9,18 +9,19 @@
 //!
 //! The rules for address spaces are those of the kernel that wrote the records. A fork copies,
 //! an exec clears (but what called it is the old program, until the new one is seen to run), a
-//! new mapping replaces what it overlaps. The end of a thread changes
-//! nothing, as others of its process may go on, and as samples are taken until the very end.
-//! `munmap()` leaves no record: what looks mapped may be gone, but nothing runs there then.
-//! Files of before Linux 3.16 do not tell an exec from another change of name; what the old
-//! program had mapped stays there until the new one covers it.
+//! new mapping replaces what it overlaps. The end of a thread changes nothing, as others of its
+//! process may go on, and as samples are taken until the very end. `munmap()` leaves no record:
+//! what looks mapped may be gone, but nothing runs there then. Files of before Linux 3.16 do not
+//! tell an exec from another change of name; what the old program had mapped stays there until
+//! the new one covers it.
 //!
 //! One mapping does not replace what it overlaps. Some programs copy their text into anonymous
 //! memory at the same addresses, so that it lies in huge pages. What runs there is still what
 //! the file has at that place. So memory that covers whole huge pages (2 MiB, both ends
-//! aligned) within one mapping of a file is taken for such a copy. This is not claimed for
-//! anything else: memory of another form or across the edge of a file's mapping is what it looks
-//! like, generated code; so is all memory of a process with a `perf-PID.map`.
+//! aligned) within one mapping of a file is taken for such a copy. That is a guess: generated
+//! code could lie there if the file was unmapped, so that a `perf-PID.map` speaks against it. It is
+//! not claimed for anything else: memory of another form or across the edge of a file's mapping
+//! is what it looks like, generated code.
 
 mod files;
 mod maps;
