@@ -36,7 +36,7 @@ import re
 import subprocess
 import sys
 
-HEAD = re.compile(r'^\s*(\S.*?)\s+(\d+)/(\d+)\s+([\d.]+):\s+(\S+?):\s*(.*)$')
+HEAD = re.compile(r'^\s*(\S.*?)\s+(-?\d+)/(-?\d+)\s+([\d.]+):\s+(\S+?):\s*(.*)$')
 FRAME = re.compile(r'^\s*([0-9a-f]+) (.*) \((.*)\)$')
 NAMED = re.compile(r'^(.*)\+0x([0-9a-f]+)$')
 ENOUGH = 99.5

@@ -255,7 +255,8 @@ impl Machine {
         match self.comm_of.get(&tid) {
             Some(&comm) => comm,
             None => {
-                let comm = self.intern_comm(&format!(":{tid}"));
+                // -1 is one that is past its end.
+                let comm = self.intern_comm(&format!(":{}", tid as i32));
                 self.comm_of.insert(tid, comm);
                 comm
             }

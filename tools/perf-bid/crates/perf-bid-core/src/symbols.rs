@@ -244,7 +244,7 @@ impl Symbolizer {
         match &mut object.code {
             Code::File(image) => {
                 let Some(address) = image.binary.address_of(at) else { return resolved };
-                let found = image.at(address);
+                let found = if frame.caller { image.called_at(address) } else { image.at(address) };
                 let dwarf = self.dwarf.as_mut().zip(image.binary.dwarf_file());
                 let lines = dwarf.map(|(dwarf, file)| dwarf.at(&file.path, address));
                 let at = Looked { id, at, address, back };
@@ -352,7 +352,7 @@ impl Symbolizer {
             }
             (None, _) => return,
         };
-        let offset = looked.address.saturating_sub(start) + looked.back;
+        let offset = looked.address.saturating_add(looked.back).saturating_sub(start);
         let begin = looked.offset_of(start).unwrap_or_default();
         let (inline, srcline) = (self.options.inline, self.options.srcline);
         let source = |source: Option<(Arc<str>, u32)>| source.filter(|_| srcline);
@@ -432,6 +432,20 @@ impl Image {
         let info = &self.binary.original.as_ref()?.info;
         let functions = Functions::parse(self.map.as_ref()?, info)?;
         functions.start_of(address).map(|start| InImage::Unnamed { start })
+    }
+
+    /// The same for the last byte of a call. The kernel calls signal handlers so that they
+    /// return to the first byte of a function; there is no call before it, nor mostly anything.
+    fn called_at(&mut self, address: u64) -> Option<InImage> {
+        let found = self.at(address);
+        if !matches!(found, None | Some(InImage::Unnamed { .. })) {
+            return found;
+        }
+        let back = address.saturating_add(1);
+        let begins = self
+            .at(back)
+            .filter(|at| matches!(at, InImage::Symbol { start, .. } if *start == back));
+        begins.or(found)
     }
 
     fn stub_at(&mut self, address: u64) -> Option<InImage> {

@@ -93,14 +93,14 @@ impl Text {
         let (pid, tid) = (head.sample.pid.unwrap_or(0), head.sample.tid.unwrap_or(0));
         match (self.fields.has(Field::Pid), self.fields.has(Field::Tid)) {
             (true, true) => {
-                put::dec(out, pid.into(), 7);
+                put::id(out, pid, 7);
                 out.push(b'/');
                 let from = out.len();
-                put::dec(out, tid.into(), 0);
+                put::id(out, tid, 0);
                 out.resize(out.len().max(from + 7), b' ');
             }
-            (true, false) => put::dec(out, pid.into(), 7),
-            (false, true) => put::dec(out, tid.into(), 7),
+            (true, false) => put::id(out, pid, 7),
+            (false, true) => put::id(out, tid, 7),
             (false, false) => return,
         }
         out.push(b' ');

@@ -7,6 +7,14 @@ pub fn dec(out: &mut Vec<u8>, value: u64, width: usize) {
     padded(out, value, 10, b' ', width);
 }
 
+/// The ID of a process or thread. The kernel writes -1 for one that is past its end.
+pub fn id(out: &mut Vec<u8>, id: u32, width: usize) {
+    match id {
+        u32::MAX => right(out, "-1", width),
+        id => dec(out, id.into(), width),
+    }
+}
+
 /// Decimal digits with leading zeros.
 pub fn dec_zeros(out: &mut Vec<u8>, value: u64, width: usize) {
     padded(out, value, 10, b'0', width);
