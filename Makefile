@@ -12,7 +12,7 @@ export BID_CACHE DEBIAN_MIRROR JOBS
 # A target that works on a builder's own tree.
 need-kdir = $(if $(KDIR),,$(error say which kernel tree: make $@ KDIR=/path/to/linux))
 
-.PHONY: help setup apply unapply kernel boot demo cost series clean \
+.PHONY: help setup apply unapply kernel boot demo cost bench series clean \
 	test test-host test-static test-kunit test-selftests test-oracle test-differential \
 	test-record test-series
 
@@ -75,6 +75,10 @@ test-host test-static test-kunit test-selftests test-oracle test-differential te
 cost: ## what a sample costs, by what is in it, in instructions counted in the guest
 	@scripts/setup.sh
 	@scripts/cost.sh
+
+bench: ## times perf-bid and stock perf on the same files (QUICK=1: fewer of them)
+	@scripts/setup.sh
+	@scripts/bench.sh $(if $(QUICK),quick)
 
 series: ## writes the git am-able patch series to build/series
 	@scripts/setup.sh
