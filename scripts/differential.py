@@ -202,8 +202,8 @@ def shares(path):
             row = re.match(r'^\s*[\d.]+%\s+(\d+)\s+(.*\S)', line)
             if row:
                 # Where there is no symbol, perf has a row for each address and perf-bid one
-                # for each function, as far as the unwind table tells.
-                name = re.sub(r'\[function 0x\w+\]$|0x\w{16}$', 'without a symbol', row[2])
+                # for each function, as far as the unwind table tells, or file+offset.
+                name = re.sub(r'(\[function 0x\w+\]|0x\w{16}|\S+\+0x\w+)$', 'without a symbol', row[2])
                 rows[re.sub(r'\s+', ' ', name)] += int(row[1])
     total = sum(rows.values())
     return collections.Counter({name: 100 * sum_ / total for name, sum_ in rows.items()})
