@@ -10,10 +10,6 @@
 # class that is explained here, which is checked against the symbol tables by themselves
 # (readelf, kallsyms):
 #
-#   return address   perf looks the address up at which a call returns, perf-bid the call
-#                    before it. They differ where that was the last instruction of its
-#                    function: perf names the function behind. Both ways of counting are
-#                    printed; with -a, each sample of an idle processor has such a frame.
 #   other symbol     two symbols cover the address: another name for the same start, or
 #                    one within the other, where perf-bid takes the inner one.
 #   old program      a sample within execve(), when the old program is gone and the new
@@ -26,7 +22,9 @@
 #                    that announced it as an address, perf-bid where the program was.
 #   no file          memory without a file: perf names a perf-PID.map that is not there.
 #
-# Without return addresses, at least 99.5 % must be the same.
+# At least 99.5 % must be the same. Callers are named by their return addresses
+# (--return-addresses), as perf does it: where a call is the last instruction of its
+# function, that is the function behind.
 #
 # Shares: each of the first report's top 20 rows must be in the second, within 0.1 %.
 
@@ -138,8 +136,6 @@ def explain(perf, bid, chain, at, symbols):
         return None
     if not symbols.agree(perf, bid):
         return None
-    if perf.offset == 0 and bid.offset > 0 and at > 0:
-        return 'return address'
     return 'other symbol' if bid.offset <= perf.offset else None
 
 
@@ -180,9 +176,8 @@ def frames(perf_path, bid_path, kallsyms):
             classes[why] += 1
             if why is None:
                 unexplained.append((key, p, b))
-    share = 100 * same / (total - classes['return address'])
-    print(f'{len(perf)} samples, {total} frames, {100 * same / total:.2f} % the same,',
-          f'{share:.2f} % without return addresses;',
+    share = 100 * same / total
+    print(f'{len(perf)} samples, {total} frames, {share:.2f} % the same;',
           ', '.join(f'{why or "unexplained"}: {n}' for why, n in sorted(classes.items(), key=str)))
     if names:
         print('other thread names:', ', '.join(f'{why or "unexplained"}: {n}' for why, n in names.items()))

@@ -53,7 +53,7 @@ mount -t proc proc /proc
 cd "$(dirname "$0")"
 what="--kallsyms kallsyms --no-inline --ns -F comm,pid,tid,time,event,ip,sym,symoff,dso"
 perf script -i "$1.data" $what >"$1.perf"
-./perf-bid script -i "$1.data" $what >"$1.bid"
+./perf-bid script --return-addresses -i "$1.data" $what >"$1.bid"
 exec python3 differential.py frames "$1.perf" "$1.bid" kallsyms
 ROOT
 

@@ -163,7 +163,7 @@ impl<'a> Printer<'a> {
             text: Text { fields, ns: args.ns, event_width },
             filter: Filter::new(args)?,
             machine,
-            frames: Frames::new(symbolizer, choice, build_ids),
+            frames: Frames::new(symbolizer, choice, build_ids).as_recorded(args.return_addresses),
             events,
             raw: Vec::new(),
         })

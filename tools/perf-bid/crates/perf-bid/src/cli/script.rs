@@ -88,6 +88,11 @@ pub struct Script {
     #[arg(long)]
     pub show_lost_events: bool,
 
+    /// Name a caller by the symbol at the return address, as perf does, and not by that of the
+    /// call before it, which can be in another function
+    #[arg(long)]
+    pub return_addresses: bool,
+
     /// Say first where and how the file was recorded
     #[arg(long)]
     pub header: bool,

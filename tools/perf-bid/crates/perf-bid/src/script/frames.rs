@@ -58,6 +58,8 @@ pub struct Frames {
     symbolizer: Symbolizer,
     choice: Choice,
     reasons: bool,
+    /// Look return addresses up as they are.
+    as_recorded: bool,
     lines: FxHashMap<Frame, Lines>,
     chosen: FxHashMap<Frame, bool>,
     /// Whether any was in the kernel.
@@ -78,7 +80,12 @@ impl Frames {
     /// for it.
     pub fn new(symbolizer: Symbolizer, choice: Choice, reasons: bool) -> Self {
         let (lines, chosen) = Default::default();
-        Self { symbolizer, choice, reasons, lines, chosen, kernel: false }
+        Self { symbolizer, choice, reasons, as_recorded: false, lines, chosen, kernel: false }
+    }
+
+    /// Looks return addresses up as they are, not the calls before them.
+    pub fn as_recorded(self, as_recorded: bool) -> Self {
+        Self { as_recorded, ..self }
     }
 
     /// The frame as `render` makes it.
@@ -110,6 +117,7 @@ impl Frames {
     }
 
     fn name(&mut self, dsos: &Dsos, frame: Frame) -> Named {
+        let frame = Frame { caller: frame.caller && !self.as_recorded, ..frame };
         let resolved = self.symbolizer.resolve(dsos, frame);
         let dso = match frame.place {
             Place::File { dso, .. } | Place::Memory { dso, .. } => dsos.get(dso),
