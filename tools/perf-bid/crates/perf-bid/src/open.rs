@@ -38,8 +38,17 @@ const KERNEL_WITHIN: usize = 4096;
 /// Longest time that servers may hold a report up, all files together.
 const FETCH_LIMIT: Duration = Duration::from_secs(120);
 
-/// Opens a recording; `-` is standard input. Errors name the file.
+/// Opens a recording; `-` is standard input. Errors name the file, and so does what is said of
+/// the parts that were passed over.
 pub fn data(path: &Path) -> Result<PerfData> {
+    let data = open(path)?;
+    for note in data.notes() {
+        eprintln!("perf-bid: {}: {note}", path.display());
+    }
+    Ok(data)
+}
+
+fn open(path: &Path) -> Result<PerfData> {
     if path.as_os_str() != "-" {
         return PerfData::open(path).with_context(|| path.display().to_string());
     }

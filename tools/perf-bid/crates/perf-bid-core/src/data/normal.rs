@@ -42,6 +42,13 @@ use crate::record::text;
 /// Bytes that are read, and decompressed, at a time.
 const CHUNK: usize = 1 << 17;
 
+/// Compressed records become at most this many times as long (real ones, some ten times), and
+/// [`ALWAYS_INFLATED`]: a small file must not fill the disk.
+const MOST_INFLATED: u64 = 1 << 10;
+
+/// In bytes.
+const ALWAYS_INFLATED: u64 = 64 << 20;
+
 /// Different types of records that are counted each for itself.
 const TYPES_MAX: usize = 64;
 
@@ -69,6 +76,12 @@ impl Tables {
         let index = self.events.all().len();
         let stated = attr::stated_size(bytes, offset)? as usize;
         let known = attr::ATTR_SIZE as usize;
+        if stated > bytes.len() {
+            let have = bytes.len();
+            self.notes.push(format!(
+                "the attr of event {index} says that it is {stated} bytes long: the file has {have}"
+            ));
+        }
         if bytes
             .get(known..stated.min(bytes.len()))
             .is_some_and(|tail| tail.iter().any(|&b| b != 0))
@@ -222,6 +235,8 @@ struct Sink {
     /// What comes out of compressed records, and is not whole yet.
     inner: Option<Splitter>,
     decoder: Option<Decoder<'static>>,
+    /// What more may come out of it, in bytes.
+    room: u64,
     passed_over: BTreeMap<u32, u64>,
     passed_over_more: u64,
 }
@@ -234,6 +249,7 @@ impl Sink {
             out: SpoolWriter::new(),
             inner: None,
             decoder: None,
+            room: ALWAYS_INFLATED,
             passed_over: BTreeMap::new(),
             passed_over_more: 0,
         }
@@ -345,12 +361,17 @@ impl Sink {
     ) -> Result<(), DataError> {
         let mut buf = vec![0; CHUNK];
         let mut input = InBuffer::around(data);
+        self.room = self.room.saturating_add(MOST_INFLATED * data.len() as u64);
         loop {
             let mut output = OutBuffer::around(buf.as_mut_slice());
             decoder
                 .run(&mut input, &mut output)
                 .map_err(|error| Malformed::new(offset, format!("damaged: {error}")))?;
             let len = output.pos();
+            self.room = self.room.checked_sub(len as u64).ok_or_else(|| {
+                let what = format!("it is more than {MOST_INFLATED} times as long inside");
+                Malformed::new(offset, what)
+            })?;
             splitter.push(buf.get(..len).unwrap_or_default());
             self.drain(splitter, true)?;
             if input.pos() >= data.len() && len < CHUNK {

@@ -520,6 +520,14 @@ fn compression_that_goes_wrong() {
     assert!(bomb.len() < 60_000);
     let data = open(&bomb);
     assert_eq!(data.data_len(), 200 * 65_528);
+
+    // But not so much that a small file fills a disk. What fits is kept.
+    let bomb = with(&vec![record(3, 0, &[&[0; 65_520]]); 1400]);
+    let data = open(&bomb);
+    assert!((64 << 20..1400 * 65_528).contains(&data.data_len()), "{}", data.data_len());
+    let (count, error) = end(&data);
+    assert_eq!(count as u64, data.data_len() / 65_528);
+    assert!(error.unwrap().contains("more than 1024 times as long inside"));
 }
 
 /// Through FIFOs and readers that give a byte at a time.
