@@ -9,7 +9,8 @@
 #
 # With frame pointers, so that the tool can look at itself. The sources are
 # read-only there. target/ is in the cache, one for each checkout: cargo goes by
-# paths and time stamps, which two checkouts share.
+# paths and time stamps, which two checkouts share. A new one begins with what
+# another checkout has built of other people's crates.
 #
 # Fuzz targets are instrumented as cargo-fuzz does it, but for a sanitizer, which
 # a stable compiler has not. The target is named, so that build scripts are not
@@ -24,6 +25,35 @@ if [ "$*" = dir ]; then
 	exit
 fi
 
+# Our own crates are built anew: here they may be others of the same name.
+not_ours() { # not_ours TARGET
+	find "$1" -depth \( -path '*/.fingerprint/*' -o -path '*/incremental/*' \) \
+		\( -name 'perf-bid*' -o -name 'perf_bid*' -o -name 'oracle*' -o -name 'bid_oracle*' \) \
+		-exec rm -rf {} +
+}
+
+# The latest of the other checkouts' directories, if nobody is writing to it.
+another() {
+	local other latest=''
+	for other in "$CACHE"/cargo-*/; do
+		[ "$(cat "$other/root" 2>/dev/null)" = "${root##*/}" ] || continue
+		flock -n "$other/target/release/.cargo-lock" true 2>/dev/null || continue
+		[ -n "$latest" ] && [ "$latest" -nt "$other/target/release" ] || latest=$other/target/release
+	done
+	[ -z "$latest" ] || echo "${latest%/target/release}"
+}
+
+if [ ! -d "$dir/target" ]; then
+	mkdir -p "$dir"
+	rm -rf --one-file-system -- "$dir/target.new"
+	other=$(another)
+	if [ -n "$other" ]; then
+		say "taking over the crates that $(cat "$other/checkout") has built"
+		cp -a --reflink=auto "$other/target" "$dir/target.new"
+		not_ours "$dir/target.new"
+		mv "$dir/target.new" "$dir/target"
+	fi
+fi
 # What belonged to checkouts that are gone.
 for old in "$CACHE"/cargo-*/checkout; do
 	[ -e "$old" ] && [ ! -d "$(cat "$old")" ] || continue
@@ -31,6 +61,7 @@ for old in "$CACHE"/cargo-*/checkout; do
 done
 mkdir -p "$dir/target" "$CACHE/cargo-home"
 echo "$TOP" >"$dir/checkout"
+echo "${root##*/}" >"$dir/root"
 # Where crates come from is as on this machine.
 settings=() config=${CARGO_HOME:-${HOME:-/root}/.cargo}/config.toml
 [ ! -f "$config" ] || settings=(-r "$config:/bid/cargo-home/config.toml")

@@ -15,6 +15,7 @@ use super::FEATURES_AT;
 use super::HEADER_SIZE;
 use super::MAGIC;
 use super::compress::Compressor;
+use super::events::Events;
 use super::feature::Feature;
 use super::feature::Features;
 use crate::attr::Attr;
@@ -47,8 +48,14 @@ pub struct Writer<W: Write + Seek> {
 }
 
 impl<W: Write + Seek> Writer<W> {
-    /// Starts a file for events with these attrs and IDs.
+    /// Starts a file for events with these attrs and IDs. Whose records could not be told apart
+    /// again, by anyone who reads the file, are refused.
     pub fn new(out: W, events: &[(Attr, Vec<u64>)]) -> io::Result<Self> {
+        let mut readable = Events::default();
+        for (attr, _) in events {
+            let told_apart = readable.push(attr.clone(), Vec::new(), 0);
+            told_apart.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error.what))?;
+        }
         let attrs = file_attrs(events.iter().map(|(attr, _)| attr));
         let ids_len: u64 = events.iter().map(|(_, ids)| 8 * ids.len() as u64).sum();
         let attrs_at = HEADER_SIZE + ids_len;

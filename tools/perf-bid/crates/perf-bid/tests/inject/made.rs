@@ -449,3 +449,20 @@ fn hardware_traces_are_refused() {
     // Order is by time, and the trace has none.
     assert!(decoded(&dir.read("b.data")) <= 1);
 }
+
+/// Found by fuzzing: without IDENTIFIER an event's ID is behind the instruction pointer, which only
+/// one of the two has when it was converted.
+#[test]
+fn events_that_could_not_be_told_apart_are_refused() {
+    let dir = Dir::new();
+    let sample_type = sample::TID | sample::TIME | sample::ID;
+    let plain = Attr { sample_type, ..Attr::default() };
+    let places = Attr { sample_type: sample_type | sample::BUILD_ID_OFFSET, ..Attr::default() };
+    let events = [(plain, vec![1]), (places, vec![2])];
+    let writer = Writer::new(Cursor::new(Vec::new()), &events).unwrap();
+    let bytes = writer.finish(&Features::default()).unwrap().0.into_inner();
+    std::fs::write(dir.path("b.data"), bytes).unwrap();
+    let (code, says) = dir.inject(&BACK);
+    assert!(code == Some(1) && says.contains("their IDs are at different places"), "{says}");
+    assert_eq!(files_in(dir.0.path()), ["b.data"]);
+}
