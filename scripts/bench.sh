@@ -19,7 +19,7 @@ cp "$TOP/scripts/guest/workload" "$TOP/scripts/bench.py" "$share/"
 # short. perf-bid has.
 cat >"$share/busy" <<'ROOT'
 bash ./workload "$1"
-for again in $(seq "$1"); do
+for again in $(seq $((8 * $1))); do
 	./perf-bid script -i first.data --json
 	./perf-bid report -i first.data
 	./perf-bid inject -q --sample-buildids -i first.data -o ids.data

@@ -77,5 +77,5 @@ if [ "${1:-}" = --fuzz ]; then
 fi
 exec "$TOP/scripts/enter.sh" -r "$TOP/tools/perf-bid:/bid/perf-bid" -b "$CACHE/cargo-home:/bid/cargo-home" \
 	-b "$dir/target:/bid/target" "${settings[@]}" -C "$sources" "${env[@]}" \
-	-e "RUSTFLAGS=$flags" -e CARGO_HOME=/bid/cargo-home -e "CARGO_TARGET_DIR=$target" -e CARGO_TERM_COLOR=never -- \
+	-e "RUSTFLAGS=$flags" -e CARGO_HOME=/bid/cargo-home -e TMPDIR=/tmp -e "CARGO_TARGET_DIR=$target" -e CARGO_TERM_COLOR=never -- \
 	cargo "$@"

@@ -122,7 +122,8 @@ pub struct Origin {
     pub problem: Option<String>,
 }
 
-/// Finds names for frames, each distinct one once.
+/// Finds names for frames. What was found for a frame is not kept: a caller that asks for one
+/// again has a use for the answer, and knows a smaller form of it.
 #[derive(Debug)]
 pub struct Symbolizer {
     store: Store,
@@ -132,7 +133,6 @@ pub struct Symbolizer {
     dwarf: Option<Dwarf>,
     names: FxHashMap<(DsoId, u64), Arc<str>>,
     modules: FxHashMap<Vec<u8>, Arc<str>>,
-    resolved: FxHashMap<Frame, Arc<Resolved>>,
     nothing: Arc<str>,
 }
 
@@ -188,23 +188,17 @@ impl Symbolizer {
             dwarf,
             names: FxHashMap::default(),
             modules: FxHashMap::default(),
-            resolved: FxHashMap::default(),
             nothing: Arc::from(""),
         }
     }
 
     /// All that is known about `frame`, whose DSO is in `dsos`: always the same table.
-    pub fn resolve(&mut self, dsos: &Dsos, frame: Frame) -> Arc<Resolved> {
-        if let Some(resolved) = self.resolved.get(&frame) {
-            return Arc::clone(resolved);
-        }
-        let mut resolved = self.look_up(dsos, frame);
+    pub fn resolve(&mut self, dsos: &Dsos, frame: Frame) -> Resolved {
+        let resolved = self.look_up(dsos, frame);
         if frame.caller && resolved.functions.is_empty() && resolved.unnamed.is_none() {
             // No call can be between functions: this was no return address.
-            resolved = self.look_up(dsos, Frame { caller: false, ..frame });
+            return self.look_up(dsos, Frame { caller: false, ..frame });
         }
-        let resolved = Arc::new(resolved);
-        self.resolved.insert(frame, Arc::clone(&resolved));
         resolved
     }
 
@@ -355,6 +349,7 @@ impl Symbolizer {
         let offset = looked.address.saturating_add(looked.back).saturating_sub(start);
         let begin = looked.offset_of(start).unwrap_or_default();
         let (inline, srcline) = (self.options.inline, self.options.srcline);
+        resolved.functions.reserve_exact(1 + if inline { lines.len() } else { 0 });
         let source = |source: Option<(Arc<str>, u32)>| source.filter(|_| srcline);
         if inline {
             let inlined = lines.into_iter().map(|line| Function {

@@ -7,7 +7,6 @@
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
-use std::sync::Arc;
 use std::time::Duration;
 use std::time::SystemTime;
 
@@ -83,16 +82,16 @@ impl One {
         Self::new(store, Options::default(), dso)
     }
 
-    fn frame(&mut self, frame: Frame) -> Arc<Resolved> {
+    fn frame(&mut self, frame: Frame) -> Resolved {
         self.symbolizer.resolve(&self.dsos, frame)
     }
 
-    fn offset(&mut self, offset: u64) -> Arc<Resolved> {
+    fn offset(&mut self, offset: u64) -> Resolved {
         let dso = self.dsos.iter().next().unwrap().0;
         self.frame(Frame { place: Place::File { dso, offset }, caller: false })
     }
 
-    fn address(&mut self, address: u64) -> Arc<Resolved> {
+    fn address(&mut self, address: u64) -> Resolved {
         let dso = self.dsos.iter().next().unwrap().0;
         self.frame(Frame { place: Place::Memory { dso, address }, caller: false })
     }
@@ -634,7 +633,6 @@ fn callers_are_where_the_call_is() {
     let frame = |offset| Frame { place: Place::File { dso, offset }, caller: true };
     let end = one.frame(frame(start + size));
     assert_eq!((&*end.functions[0].name, end.functions[0].offset), (&*name, Some(size)));
-    assert!(Arc::ptr_eq(&end, &one.frame(frame(start + size))), "found once");
 }
 
 fn kernel_with(kernel: RecordedKernel) -> One {

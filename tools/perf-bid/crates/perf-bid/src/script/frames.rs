@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0
 //! Frames as bytes to print, each distinct one made once.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use perf_bid_core::abi::BuildId;
@@ -17,7 +18,7 @@ use rustc_hash::FxHashMap;
 #[derive(Clone, Debug)]
 pub struct Named {
     /// The functions there.
-    pub resolved: Arc<Resolved>,
+    pub resolved: Resolved,
     /// Path of the file, or a word in brackets.
     pub dso: Arc<str>,
     /// What the frame is in.
@@ -49,9 +50,6 @@ impl Named {
     }
 }
 
-/// What is printed of a frame after its value, once for each function there.
-pub type Lines = Box<[Box<[u8]>]>;
-
 /// The frames so far.
 #[derive(Debug)]
 pub struct Frames {
@@ -60,7 +58,11 @@ pub struct Frames {
     reasons: bool,
     /// Look return addresses up as they are.
     as_recorded: bool,
-    lines: FxHashMap<Frame, Lines>,
+    /// What is printed of each frame after its value: a line for each function there. All lines
+    /// are in `text`, one after the other; `ends` is where each of them ends.
+    lines: FxHashMap<Frame, Range<u32>>,
+    ends: Vec<usize>,
+    text: Vec<u8>,
     chosen: FxHashMap<Frame, bool>,
     /// Whether any was in the kernel.
     kernel: bool,
@@ -79,8 +81,9 @@ impl Frames {
     /// None yet. `reasons`: the recording has build IDs, so that a frame without has a reason
     /// for it.
     pub fn new(symbolizer: Symbolizer, choice: Choice, reasons: bool) -> Self {
-        let (lines, chosen) = Default::default();
-        Self { symbolizer, choice, reasons, as_recorded: false, lines, chosen, kernel: false }
+        let (lines, ends, text, chosen, as_recorded) = Default::default();
+        let kernel = false;
+        Self { symbolizer, choice, reasons, as_recorded, lines, ends, text, chosen, kernel }
     }
 
     /// Looks return addresses up as they are, not the calls before them.
@@ -88,18 +91,41 @@ impl Frames {
         Self { as_recorded, ..self }
     }
 
-    /// The frame as `render` makes it.
+    /// The lines of a frame, as `render` makes the one of each function.
     pub fn get(
         &mut self,
         dsos: &Dsos,
         frame: Frame,
-        render: impl FnOnce(&Named) -> Lines,
-    ) -> &Lines {
-        if !self.lines.contains_key(&frame) {
-            let lines = render(&self.name(dsos, frame));
-            self.lines.insert(frame, lines);
+        render: impl Fn(&Named, usize) -> Vec<u8>,
+    ) -> impl ExactSizeIterator<Item = &[u8]> {
+        let lines = match self.lines.get(&frame) {
+            Some(lines) => lines.clone(),
+            None => self.render(dsos, frame, render),
+        };
+        lines.map(|at| self.line(at as usize))
+    }
+
+    fn render(
+        &mut self,
+        dsos: &Dsos,
+        frame: Frame,
+        render: impl Fn(&Named, usize) -> Vec<u8>,
+    ) -> Range<u32> {
+        let named = self.name(dsos, frame);
+        let from = self.ends.len() as u32;
+        for at in 0..named.resolved.functions.len().max(1) {
+            self.text.extend_from_slice(&render(&named, at));
+            self.ends.push(self.text.len());
         }
-        self.lines.entry(frame).or_default()
+        let lines = from..self.ends.len() as u32;
+        self.lines.insert(frame, lines.clone());
+        lines
+    }
+
+    fn line(&self, at: usize) -> &[u8] {
+        let end = |at: usize| self.ends.get(at).copied().unwrap_or_default();
+        let start = at.checked_sub(1).map_or(0, end);
+        self.text.get(start..end(at)).unwrap_or_default()
     }
 
     /// Whether the frame is in a function and a file that were asked for.

@@ -10,7 +10,6 @@ use perf_bid_core::place::Place;
 
 use super::Head;
 use super::frames::Frames;
-use super::frames::Lines;
 use super::frames::Named;
 use super::put;
 
@@ -31,8 +30,7 @@ pub fn sample(
     out.extend_from_slice(b"\"frames\":[");
     let mut first = true;
     for raw in frames {
-        let frame = cache.get(dsos, raw.frame, render);
-        for line in frame.iter() {
+        for line in cache.get(dsos, raw.frame, line) {
             if !std::mem::replace(&mut first, false) {
                 out.push(b',');
             }
@@ -92,12 +90,7 @@ fn key(out: &mut Vec<u8>, key: &[u8]) {
     out.extend_from_slice(b"\":");
 }
 
-/// The members of a frame, once for each function there; the last has no comma.
-fn render(named: &Named) -> Lines {
-    let count = named.resolved.functions.len().max(1);
-    (0..count).map(|at| line(named, at).into_boxed_slice()).collect()
-}
-
+/// The members of a frame that tell about function `at` there; the last has no comma.
 fn line(named: &Named, at: usize) -> Vec<u8> {
     let mut out = Vec::new();
     if !matches!(named.place, Place::Unresolved(_) | Place::Missing) {

@@ -11,7 +11,6 @@ use super::Head;
 use super::fields::Field;
 use super::fields::Fields;
 use super::frames::Frames;
-use super::frames::Lines;
 use super::frames::Named;
 use super::put;
 
@@ -45,10 +44,10 @@ impl Text {
         }
         out.push(if chain { b'\n' } else { b' ' });
         for raw in frames {
-            let frame = cache.get(dsos, raw.frame, |named| self.render(named));
+            let lines = cache.get(dsos, raw.frame, |named, at| self.line(named, at));
             // On one line there is room for the function itself, not for what is inlined in it.
-            let inlined = if chain { 0 } else { frame.len().saturating_sub(1) };
-            for line in frame.iter().skip(inlined) {
+            let inlined = if chain { 0 } else { lines.len().saturating_sub(1) };
+            for line in lines.skip(inlined) {
                 if chain {
                     out.push(b'\t');
                 }
@@ -138,13 +137,7 @@ impl Text {
         }
     }
 
-    /// The lines of a frame, without the value that they begin with.
-    fn render(&self, named: &Named) -> Lines {
-        let functions = &named.resolved.functions;
-        let count = functions.len().max(1);
-        (0..count).map(|at| self.line(named, at).into_boxed_slice()).collect()
-    }
-
+    /// The line of function `at` of a frame, without the value that it begins with.
     fn line(&self, named: &Named, at: usize) -> Vec<u8> {
         let has = |field| self.fields.has(field);
         let function = named.resolved.functions.get(at);
