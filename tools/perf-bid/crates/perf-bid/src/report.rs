@@ -89,14 +89,20 @@ pub fn run(args: &cli::Report) -> Result<ExitCode> {
 }
 
 /// Draws the flame graph of a recording, for `perf-bid export`.
-pub fn flamegraph(data: PerfData, naming: &cli::Naming, path: &Path) -> Result<()> {
-    let (naming, flamegraph) = (naming.clone(), Some(path.to_owned()));
-    let args = cli::Report { naming, flamegraph, ..cli::Report::default() };
+pub fn flamegraph(data: PerfData, from: &cli::Export) -> Result<ExitCode> {
+    let args = cli::Report {
+        input: from.input.clone(),
+        naming: from.naming.clone(),
+        flamegraph: Some(from.output.clone()),
+        ..cli::Report::default()
+    };
     if !header::has_callchains(&data) {
-        bail!("no callchains to draw; record with -g");
+        bail!("{}: no callchains to draw; record with -g", args.input.display());
     }
-    let (mut folded, texts) = Recording::read(&args, data)?.fold(&args)?;
-    write_file(path, |out| folded.draw(out, &texts.borrow()))
+    let recording = Recording::read(&args, data)?;
+    let (mut folded, texts) = recording.fold(&args)?;
+    write_file(&from.output, |out| folded.draw(out, &texts.borrow()))?;
+    Ok(recording.outcome(&args.input))
 }
 
 fn run_diff(args: &cli::Report, old: &Path, new: &Path) -> Result<ExitCode> {
