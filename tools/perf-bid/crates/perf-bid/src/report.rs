@@ -106,8 +106,13 @@ pub fn flamegraph(data: PerfData, from: &cli::Export) -> Result<ExitCode> {
 }
 
 fn run_diff(args: &cli::Report, old: &Path, new: &Path) -> Result<ExitCode> {
-    let args =
-        &cli::Report { no_children: true, call_graph: vec![cli::GraphWord::None], ..args.clone() };
+    let mut args =
+        cli::Report { no_children: true, call_graph: vec![cli::GraphWord::None], ..args.clone() };
+    if args.sort.is_empty() && args.fields.is_empty() {
+        // A new build has another build ID, and no row of it would find its match.
+        args.sort = vec![SortKey::Comm, SortKey::Dso, SortKey::Symbol];
+    }
+    let args = &args;
     let [before, after] =
         [Recording::read(args, open::data(old)?)?, Recording::read(args, open::data(new)?)?];
     let pairs: Vec<_> = after

@@ -451,6 +451,11 @@ fn two_recordings_are_compared() {
     command.args(["report", "--diff"]).arg(&old).arg(&new).args(["--sort", "sym", "--json", "-"]);
     let json: serde_json::Value = serde_json::from_str(&text(&command.output().unwrap())).unwrap();
     assert_eq!(json["events"][0]["rows"][0]["delta"], 25.0);
+    // Another build of a program is to be found beside the old one.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-bid"));
+    let out =
+        text(&command.args(["report", "-t,", "--diff"]).arg(&old).arg(&new).output().unwrap());
+    assert!(out.contains("# Baseline,New,Delta,Command,Shared Object,Symbol\n"), "{out}");
 }
 
 #[test]
