@@ -78,7 +78,8 @@ pub fn run(args: &cli::Report) -> Result<ExitCode> {
     }
     let json_on_stdout = args.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if args.totals {
-        let line = header::totals_line(&recording.profile);
+        let line =
+            header::totals_line(&recording.profile.totals, header::has_build_ids(&recording.data));
         writeln!(io::stdout(), "{line}").context(STDOUT)?;
     } else if wants_terminal(args) {
         recording.browse(args)?;

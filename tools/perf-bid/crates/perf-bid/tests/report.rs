@@ -436,6 +436,20 @@ fn what_came_before_damage_is_shown_with_where_it_is() {
 }
 
 #[test]
+fn a_file_that_ends_before_its_features_is_shown_and_says_so_in_three_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = landmarks(dir.path(), 9);
+    let bytes = std::fs::read(&input).unwrap();
+    let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    std::fs::write(&input, &bytes[..word(40) + word(48)]).unwrap();
+    let out = text(&report(&input, &[]));
+    let said: Vec<_> = out.lines().filter(|line| line.contains("unreadable")).collect();
+    assert_eq!(said.len(), 3, "{out}");
+    assert!(said[0].contains("at byte 0x"), "{out}");
+    assert_eq!(said[2], "# unreadable features, left out: 1 more");
+}
+
+#[test]
 fn two_recordings_are_compared() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let (old, new) = (landmarks(dirs[0].path(), 1), landmarks(dirs[1].path(), 3));
