@@ -14,7 +14,7 @@ need-kdir = $(if $(KDIR),,$(error say which kernel tree: make $@ KDIR=/path/to/l
 
 .PHONY: help setup apply unapply kernel boot demo cost bench series clean \
 	test test-host test-static test-kunit test-selftests test-oracle test-differential \
-	test-record test-series
+	test-record test-fuzz test-series
 
 help: ## this list
 	@echo 'The main job, and all tests (both set up what they need):'
@@ -67,8 +67,9 @@ test-selftests: ## the kselftest programs in the guest, both ways of booting
 test-oracle: ## every frame of real programs against an independent computation
 test-differential: ## perf-bid against stock perf, on ordinary recordings
 test-record: ## what the options of perf-bid record do, in the guest
+test-fuzz: ## hostile inputs for perf-bid, made by libFuzzer (FUZZ_SECONDS=N: longer)
 test-series: ## each step of the series builds (slow; no part of test)
-test-host test-static test-kunit test-selftests test-oracle test-differential test-record test-series:
+test-host test-static test-kunit test-selftests test-oracle test-differential test-record test-fuzz test-series:
 	@scripts/setup.sh
 	@scripts/test.sh $(@:test-%=%)
 

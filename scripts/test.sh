@@ -3,14 +3,14 @@
 #
 # test.sh: runs parts of the tests and adds them up.
 #
-#   test.sh [host|static|kunit|selftests|oracle|differential|record]...      without any: all of them
+#   test.sh [host|static|kunit|selftests|oracle|differential|record|fuzz]...      without any: all of them
 #
 # The last line is "N passed, N failed, N skipped". The exit code says whether
 # anything failed; a run without a single test failed, too.
 
 . "$(dirname "$0")/lib.sh"
 
-[ $# -gt 0 ] || set -- host static kunit selftests oracle differential record
+[ $# -gt 0 ] || set -- host static kunit selftests oracle differential record fuzz
 
 scratch=$(mktemp -d)
 trap 'rm -rf -- "$scratch"' EXIT

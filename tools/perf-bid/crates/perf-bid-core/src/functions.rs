@@ -8,6 +8,7 @@
 use gimli::BaseAddresses;
 use gimli::EhFrame;
 use gimli::EhFrameHdr;
+use gimli::EhFrameOffset;
 use gimli::EndianSlice;
 use gimli::ParsedEhFrameHdr;
 use gimli::RunTimeEndian;
@@ -44,10 +45,13 @@ impl<'a> Functions<'a> {
     /// Virtual address of the start of the function that `address` is in.
     pub fn start_of(&self, address: u64) -> Option<u64> {
         let table = self.header.table()?;
-        let entry = table
-            .fde_for_address(&self.frames, &self.bases, address, EhFrame::cie_from_offset)
-            .ok()?;
-        Some(entry.initial_address())
+        let pointer = table.lookup(address, &self.bases).ok()?.direct().ok()?;
+        // gimli's own way from here subtracts without a look at which is larger.
+        let into = pointer.checked_sub(self.header.eh_frame_ptr().direct().ok()?)?;
+        let offset = EhFrameOffset(usize::try_from(into).ok()?);
+        let cie = EhFrame::cie_from_offset;
+        let entry = self.frames.fde_from_offset(&self.bases, offset, cie).ok()?;
+        entry.contains(address).then(|| entry.initial_address())
     }
 }
 

@@ -27,7 +27,7 @@ use object::read::elf::SectionHeader;
 use object::read::elf::SectionTable;
 use object::read::elf::Sym;
 
-use crate::demangle;
+use crate::demangle::demangle;
 use crate::elf::name_at;
 use crate::elf::section_name;
 use crate::elf::section_names;
@@ -38,8 +38,12 @@ const PAGE: u64 = 4096;
 /// in assembly and in files made to waste our time.
 const OVERLAPS: usize = 64;
 
-/// How many symbols at one address are compared.
+/// How many symbols are compared with others of their address, for one place.
 const ALIASES: usize = 256;
+
+/// Names are compared as people read them up to this length, in bytes: that takes longer than
+/// all the rest, and files made to waste our time have many long ones.
+const COMPARED: usize = 1 << 10;
 
 /// A symbol in a [`SymbolTable`].
 #[derive(Clone, Copy, Debug)]
@@ -136,6 +140,7 @@ impl SymbolTable {
     /// The symbol that `address` is in; `data` is what the table was read from.
     pub fn at<'a>(&self, data: &'a [u8], address: u64) -> Option<Found<'a>> {
         let mut end = self.entries.partition_point(|entry| entry.start <= address);
+        let mut aliases = ALIASES;
         for _ in 0..OVERLAPS {
             let before = self.entries.get(..end)?;
             if *self.reach.get(end.checked_sub(1)?)? <= address {
@@ -143,7 +148,7 @@ impl SymbolTable {
             }
             let start = before.last()?.start;
             let first = before.partition_point(|entry| entry.start < start);
-            let best = best(data, before.get(first..)?)?;
+            let best = best(data, before.get(first..)?, &mut aliases)?;
             if address < best.end {
                 let (name, at) = (name_at(data, best.name), best.name);
                 return Some(Found { name, start, at });
@@ -164,15 +169,21 @@ impl SymbolTable {
     }
 }
 
-/// Which of several symbols at one address names it.
-fn best<'a>(data: &[u8], same: &'a [Entry]) -> Option<&'a Entry> {
-    let (first, rest) = same.get(..ALIASES).unwrap_or(same).split_first()?;
+/// Which of several symbols at one address names it. At most `budget` are compared.
+fn best<'a>(data: &[u8], same: &'a [Entry], budget: &mut usize) -> Option<&'a Entry> {
+    let (first, rest) = same.split_first()?;
+    let rest = rest.get(..*budget).unwrap_or(rest);
+    *budget -= rest.len();
     let better = |best: &'a Entry, next: &'a Entry| match rank(best).cmp(&rank(next)) {
         Ordering::Less => next,
         Ordering::Greater => best,
         Ordering::Equal => {
-            let names = [best, next].map(|entry| demangle::demangle(name_at(data, entry.name)));
-            let [(a, a_len), (b, b_len)] = names.map(|name| (underscores(&name), name.len()));
+            let [(a, a_len), (b, b_len)] = [best, next].map(|entry| {
+                let name = name_at(data, entry.name);
+                let long = name.len() > COMPARED;
+                let shown = if long { String::from_utf8_lossy(name) } else { demangle(name) };
+                (underscores(&shown), shown.len())
+            });
             if b < a || (a == b && b_len > a_len) { next } else { best }
         }
     };

@@ -5,9 +5,12 @@
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
 use std::path::Path;
+use std::time::Duration;
+use std::time::Instant;
 
 use perf_bid_core::abi::BuildId;
 use perf_bid_core::elf::ElfInfo;
+use perf_bid_core::functions::Functions;
 use perf_bid_core::place::Dso;
 use perf_bid_core::place::DsoKind;
 use perf_bid_core::place::Dsos;
@@ -16,6 +19,7 @@ use perf_bid_core::place::Place;
 use perf_bid_core::store::Store;
 use perf_bid_core::symbols::Options;
 use perf_bid_core::symbols::Symbolizer;
+use perf_bid_core::symtab::SymbolTable;
 
 const PT_LOAD: u32 = 1;
 const PT_NOTE: u32 = 4;
@@ -286,4 +290,28 @@ fn a_debug_file_with_another_id_is_not_believed() {
     put(&debug, &elf(&segments, &[1; 20], true, 0x2000, &[("first", 0x3000, 0x800)]));
     let store = Store::with_roots(vec![dir.path().to_owned()]);
     assert_eq!(names(store, &[0x1010]), [None]);
+}
+
+/// What makes a name readable takes longer, the longer it is; and each of these would be compared
+/// with all the others.
+#[test]
+fn many_long_names_at_one_address() {
+    let names: Vec<_> = (0..250).map(|n| format!("_ZN{}1f{n:03}Ev", "1a".repeat(16_000))).collect();
+    let symbols: Vec<_> = names.iter().map(|name| (name.as_str(), 0x1000, 16)).collect();
+    let data = elf(&original(), &[1; 20], true, 0x2000, &symbols);
+    let table = SymbolTable::parse_elf(&data);
+    let started = Instant::now();
+    let found = table.at(&data, 0x1008).unwrap();
+    assert_eq!((found.start, found.name), (0x1000, names[0].as_bytes()));
+    assert!(started.elapsed() < Duration::from_secs(5), "{:?}", started.elapsed());
+}
+
+/// Found by fuzzing: an unwind table with entries before the beginning of what it is a table of.
+#[test]
+fn unwind_entries_out_of_place() {
+    let data = include_bytes!("data/unwind.elf");
+    let info = ElfInfo::parse(data).unwrap();
+    let functions = Functions::parse(data, &info).unwrap();
+    let found = (0..0x4000).filter_map(|address| functions.start_of(address)).count();
+    assert!(found < 0x4000);
 }

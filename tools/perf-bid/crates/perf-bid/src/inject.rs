@@ -12,8 +12,10 @@ mod sink;
 
 use std::io;
 use std::io::IsTerminal;
+use std::ops::Deref;
 use std::process::ExitCode;
 use std::time::Duration;
+use std::time::SystemTime;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -35,9 +37,13 @@ const PROGRESS_FROM: u64 = 32 << 20;
 /// `pid` of the kernel's own map records.
 const KERNEL_PID: u32 = u32::MAX;
 
-/// HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_BUILD_ID and HEADER_FEATURE describe a file that was
-/// written to a pipe; the new one has a header for that.
-const HEADER_RECORDS: [u32; 4] = [64, 65, record_type::HEADER_BUILD_ID, 80];
+/// HEADER_ATTR, HEADER_EVENT_TYPE, HEADER_TRACING_DATA, HEADER_BUILD_ID and HEADER_FEATURE
+/// describe a file that was written to a pipe; the new one has a header for that.
+const HEADER_RECORDS: [u32; 5] =
+    [64, 65, record_type::HEADER_TRACING_DATA, record_type::HEADER_BUILD_ID, 80];
+
+/// What cannot be converted.
+const TRACE: &str = "it holds a hardware trace; make samples of it first: perf inject --itrace";
 
 /// Name of a sample field.
 const STACK_USER: &str = "STACK_USER";
@@ -52,17 +58,8 @@ pub fn run(args: &cli::Inject) -> Result<ExitCode> {
         bail!("-o -: standard output is not supported, name a file");
     }
     let data = PerfData::open(&args.input).with_context(|| shown.to_string())?;
-    if data.feature_sections().any(|(bit, _)| bit == AUXTRACE) {
-        bail!("{shown}: it holds a hardware trace; make samples of it first: perf inject --itrace");
-    }
-    let progress = Progress::new(data.data_len());
-    let written = if args.sample_buildids {
-        let recorded = args.input.metadata().and_then(|meta| meta.modified()).ok();
-        places::convert(args, &data, recorded, &progress)?
-    } else {
-        addresses::convert(args, &data, &progress)?
-    };
-    progress.finish();
+    let recorded = args.input.metadata().and_then(|meta| meta.modified()).ok();
+    let written = convert(args, &data, recorded)?;
     for note in data.notes() {
         eprintln!("perf-bid: {shown}: {note}");
     }
@@ -79,8 +76,27 @@ pub fn run(args: &cli::Inject) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
+/// Converts `data`, which was complete at `recorded`, and gives the result its name.
+pub fn convert<B: Deref<Target = [u8]>>(
+    args: &cli::Inject,
+    data: &PerfData<B>,
+    recorded: Option<SystemTime>,
+) -> Result<Written> {
+    if data.feature_sections().any(|(bit, _)| bit == AUXTRACE) {
+        bail!("{}: {TRACE}", args.input.display());
+    }
+    let progress = Progress::new(data.data_len());
+    let written = if args.sample_buildids {
+        places::convert(args, data, recorded, &progress)?
+    } else {
+        addresses::convert(args, data, &progress)?
+    };
+    progress.finish();
+    Ok(written)
+}
+
 /// A file that is complete, as far as its input was.
-struct Written {
+pub struct Written {
     summary: Summary,
     /// In bytes.
     len: u64,

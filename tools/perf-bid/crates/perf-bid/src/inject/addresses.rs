@@ -43,6 +43,7 @@ use super::KERNEL_PID;
 use super::Progress;
 use super::Sink;
 use super::Summary;
+use super::TRACE;
 use super::Written;
 use super::chains::Chains;
 use super::layout::Layout;
@@ -168,6 +169,7 @@ impl<'a, B: Deref<Target = [u8]>> Converter<'a, '_, B> {
                 return Ok(false);
             }
             type_ if HEADER_RECORDS.contains(&type_) => return Ok(false),
+            record_type::AUXTRACE => return Err(Malformed::new(raw.offset, TRACE)),
             record_type::MMAP | record_type::MMAP2 | record_type::COMM | record_type::FORK => {
                 match self.data.decode(raw)? {
                     Record::Mmap(mmap) => self.own_map(&mmap),

@@ -39,6 +39,7 @@ use super::Progress;
 use super::STACK_USER;
 use super::Sink;
 use super::Summary;
+use super::TRACE;
 use super::Written;
 use super::resolver::Resolver;
 use crate::cli;
@@ -204,6 +205,7 @@ impl<B: Deref<Target = [u8]>> Converter<'_, '_, B> {
                 self.resolver.record(&self.data.decode(raw)?);
             }
             type_ if HEADER_RECORDS.contains(&type_) => return Ok(()),
+            record_type::AUXTRACE => return Err(Malformed::new(raw.offset, TRACE)),
             _ => {}
         }
         put_raw(&mut self.sink.buffer, raw);

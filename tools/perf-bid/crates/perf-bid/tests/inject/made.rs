@@ -405,3 +405,47 @@ fn nothing_is_lost_when_writing_fails() {
     assert!(code == Some(1) && says.contains("name a file"), "{says}");
     assert_eq!(files_in(dir.0.path()), ["a.data"]);
 }
+
+/// How many records there are; all must be whole.
+fn decoded(data: &PerfData) -> usize {
+    let records = data.records().map(|raw| data.decode(&raw.unwrap()).unwrap());
+    records.count()
+}
+
+/// A recording that went through a pipe has a record for the description of tracepoints, with a
+/// payload behind it, where a file has a section.
+#[test]
+fn descriptions_of_tracepoints_move_into_the_header() {
+    const TRACING_DATA: u32 = 1;
+    let dir = Dir::new();
+    let recordings = concat!(env!("CARGO_MANIFEST_DIR"), "/../perf-bid-core/tests/data");
+    let described = |data: &PerfData| {
+        let mut sections = data.feature_sections();
+        sections.find(|(bit, _)| *bit == TRACING_DATA).map(|(_, bytes)| bytes.to_vec()).unwrap()
+    };
+    for name in ["tracepoint.perf", "tracepoint-pipe.perf"] {
+        std::fs::copy(format!("{recordings}/{name}"), dir.path("a.data")).unwrap();
+        dir.convert(&profile(&[]));
+        dir.convert(&BACK);
+        for converted in ["b.data", "c.data"] {
+            let data = dir.read(converted);
+            assert!(decoded(&data) > 0);
+            assert!(described(&data) == described(&dir.read("a.data")), "{name}: {converted}");
+        }
+    }
+}
+
+/// Without a feature section that says so, too.
+#[test]
+fn hardware_traces_are_refused() {
+    const AUXTRACE: u32 = 71;
+    let dir = Dir::new();
+    let trace = [record(AUXTRACE, 0, &words(&[16, 0, 0, 0, 0])), vec![0; 16]].concat();
+    let all = [map(1, 0x7000_0000, 7), sample_of(2, misc::USER, 0x7000_0010, &[]), trace];
+    dir.make("a.data", &attr(), &all);
+    let (code, says) = dir.inject(&profile(&[]));
+    assert!(code == Some(1) && says.contains("it holds a hardware trace"), "{says}");
+    assert!(says.contains("b.data has what came before it"), "{says}");
+    // Order is by time, and the trace has none.
+    assert!(decoded(&dir.read("b.data")) <= 1);
+}
