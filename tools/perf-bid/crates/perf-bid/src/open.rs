@@ -110,6 +110,9 @@ pub fn symbolizer(
     args: &Naming,
     srcline: bool,
 ) -> Result<Symbolizer> {
+    for named in [&args.symfs, &args.kallsyms, &args.vmlinux].into_iter().flatten() {
+        named.metadata().with_context(|| named.display().to_string())?;
+    }
     let mut store = Store::default();
     for (id, path) in hints {
         store.hint(*id, &**path);
