@@ -304,17 +304,36 @@ impl Machine {
             } else {
                 self.entries(pid, joined.deferred.unwrap_or_default(), out);
             }
-        } else if let Some(bid) = sample.bid {
-            // Deferred: it is the first frame of what came later.
-            self.entries(pid, std::slice::from_ref(bid), out);
-            let before = out.len();
-            self.entries(pid, joined.deferred.unwrap_or_default(), out);
-            out.truncate(before.max(1));
-        } else if let Some(ip) = sample.ip {
-            self.addresses(at, sample.cpumode, &[U64::new(ip)], out);
+        } else {
+            self.instruction(joined, at, out);
         }
         if joined.missing {
             self.missing(joined, at, out);
+        }
+    }
+
+    /// The same, but a sample whose callchain is empty has its instruction pointer: the chain was
+    /// not asked for in that mode, or is still to be made from a copy of the stack.
+    pub fn frames_or_ip(&mut self, joined: &Joined<'_>, out: &mut Vec<RawFrame>) {
+        self.frames(joined, out);
+        if out.is_empty() {
+            let sample = &joined.sample;
+            let at = At { pid: sample.pid.unwrap_or(0), time: sample.time.unwrap_or(0) };
+            self.instruction(joined, at, out);
+        }
+    }
+
+    /// Appends where the sample itself was taken.
+    fn instruction(&mut self, joined: &Joined<'_>, at: At, out: &mut Vec<RawFrame>) {
+        let sample = &joined.sample;
+        if let Some(bid) = sample.bid {
+            // Deferred: it is the first frame of what came later.
+            self.entries(at.pid, std::slice::from_ref(bid), out);
+            let before = out.len();
+            self.entries(at.pid, joined.deferred.unwrap_or_default(), out);
+            out.truncate(before.max(1));
+        } else if let Some(ip) = sample.ip {
+            self.addresses(at, sample.cpumode, &[U64::new(ip)], out);
         }
     }
 

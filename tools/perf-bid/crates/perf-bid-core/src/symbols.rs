@@ -15,17 +15,12 @@
 //! callers are looked up one byte before; the offset said is that of the recorded address, as
 //! in `perf script`.
 
-mod batch;
-
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use memmap2::Mmap;
 use rustc_hash::FxHashMap;
 
-pub use self::batch::Lookup;
-pub use self::batch::Symbol;
-pub use self::batch::Symbols;
 use crate::demangle::demangle;
 use crate::dwarf::Dwarf;
 use crate::dwarf::Line;

@@ -530,3 +530,27 @@ fn callchains_share_their_outer_part() {
     assert_eq!(rows, [(vec![5, 1, 2], 2), (vec![6, 1, 2], 2)]);
     assert_eq!(profile.stacks.len(), 1 + 4);
 }
+
+#[test]
+fn a_sample_with_an_empty_callchain_counts_where_it_was_taken() {
+    // As of --kernel-callchains and --call-graph dwarf.
+    let empty: [&[u64]; 2] = [&[], &[USER]];
+    let mut records = vec![map(10, 0, TEXT, "/bin/a").put()];
+    records.extend(empty.map(|entries| chain(misc::USER, 10, 1, TEXT + 5, entries)));
+    let bytes = file(attr(true), &records, &[]);
+    let data = PerfData::from_bytes(&bytes[..]).unwrap();
+    for stacks in [true, false] {
+        let options = profile::Options { stacks, ..profile::Options::default() };
+        let profile = profile::read(&data, options, |_| {});
+        let [(key, weight)] = profile.events[0].sums.iter().collect::<Vec<_>>()[..] else {
+            panic!("{:?}", profile.events);
+        };
+        let frames: Vec<_> = profile
+            .stacks
+            .walk(key.stack)
+            .map(|id| profile.stacks.get(id).unwrap().place)
+            .collect();
+        assert!(matches!(frames[..], [Place::File { offset: 5, .. }]), "{frames:?}");
+        assert_eq!((weight.samples, profile.totals.frames), (2, 2));
+    }
+}

@@ -91,8 +91,7 @@ fn flamegraph(args: &cli::Export, data: PerfData) -> Result<ExitCode> {
     if args.output.as_os_str() == "-" {
         bail!("a flame graph is written to a file; say -o FILE.svg");
     }
-    report::flamegraph(data, &args.naming, &args.output)?;
-    Ok(ExitCode::SUCCESS)
+    report::flamegraph(data, args)
 }
 
 /// Writes a file, or to standard output.

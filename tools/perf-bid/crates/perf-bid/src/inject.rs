@@ -29,6 +29,7 @@ use perf_bid_core::data::PerfData;
 
 use self::sink::Sink;
 use crate::cli;
+use crate::open;
 
 /// Files below this size are read before a progress bar could be seen, in bytes.
 const PROGRESS_FROM: u64 = 32 << 20;
@@ -62,8 +63,8 @@ pub fn run(args: &cli::Inject) -> Result<ExitCode> {
     for note in data.notes() {
         eprintln!("perf-bid: {shown}: {note}");
     }
-    for error in data.feature_errors() {
-        eprintln!("perf-bid: {shown}: unreadable feature, left out: {error}");
+    for line in open::feature_errors(&data) {
+        eprintln!("perf-bid: {shown}: {line}");
     }
     if !args.quiet {
         written.summary.print(args, written.len);

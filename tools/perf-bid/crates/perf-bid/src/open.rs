@@ -64,6 +64,23 @@ fn open(path: &Path) -> Result<PerfData> {
     PerfData::open(copy.path()).with_context(from)
 }
 
+/// What to say of features that could not be read, in a few lines: of a file that was cut short,
+/// none can be.
+pub fn feature_errors(data: &PerfData) -> Vec<String> {
+    const SHOWN: usize = 2;
+    let errors = data.feature_errors();
+    let mut lines: Vec<_> = errors
+        .iter()
+        .take(SHOWN)
+        .map(|error| format!("unreadable feature, left out: {error}"))
+        .collect();
+    match errors.len().saturating_sub(SHOWN) {
+        0 => {}
+        more => lines.push(format!("unreadable features, left out: {more} more")),
+    }
+    lines
+}
+
 /// Adds a recording up, with a progress bar if it takes long and someone may watch.
 pub fn profile(data: &PerfData, options: profile::Options) -> Profile {
     let Some(bar) = progress(data.data_len(), "reading") else {
@@ -93,6 +110,9 @@ pub fn symbolizer(
     args: &Naming,
     srcline: bool,
 ) -> Result<Symbolizer> {
+    for named in [&args.symfs, &args.kallsyms, &args.vmlinux].into_iter().flatten() {
+        named.metadata().with_context(|| named.display().to_string())?;
+    }
     let mut store = Store::default();
     for (id, path) in hints {
         store.hint(*id, &**path);

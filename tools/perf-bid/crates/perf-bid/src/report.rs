@@ -78,7 +78,8 @@ pub fn run(args: &cli::Report) -> Result<ExitCode> {
     }
     let json_on_stdout = args.json.as_ref().is_some_and(|path| path.as_os_str() == "-");
     if args.totals {
-        let line = header::totals_line(&recording.profile);
+        let line =
+            header::totals_line(&recording.profile.totals, header::has_build_ids(&recording.data));
         writeln!(io::stdout(), "{line}").context(STDOUT)?;
     } else if wants_terminal(args) {
         recording.browse(args)?;
@@ -89,19 +90,30 @@ pub fn run(args: &cli::Report) -> Result<ExitCode> {
 }
 
 /// Draws the flame graph of a recording, for `perf-bid export`.
-pub fn flamegraph(data: PerfData, naming: &cli::Naming, path: &Path) -> Result<()> {
-    let (naming, flamegraph) = (naming.clone(), Some(path.to_owned()));
-    let args = cli::Report { naming, flamegraph, ..cli::Report::default() };
+pub fn flamegraph(data: PerfData, from: &cli::Export) -> Result<ExitCode> {
+    let args = cli::Report {
+        input: from.input.clone(),
+        naming: from.naming.clone(),
+        flamegraph: Some(from.output.clone()),
+        ..cli::Report::default()
+    };
     if !header::has_callchains(&data) {
-        bail!("no callchains to draw; record with -g");
+        bail!("{}: no callchains to draw; record with -g", args.input.display());
     }
-    let (mut folded, texts) = Recording::read(&args, data)?.fold(&args)?;
-    write_file(path, |out| folded.draw(out, &texts.borrow()))
+    let recording = Recording::read(&args, data)?;
+    let (mut folded, texts) = recording.fold(&args)?;
+    write_file(&from.output, |out| folded.draw(out, &texts.borrow()))?;
+    Ok(recording.outcome(&args.input))
 }
 
 fn run_diff(args: &cli::Report, old: &Path, new: &Path) -> Result<ExitCode> {
-    let args =
-        &cli::Report { no_children: true, call_graph: vec![cli::GraphWord::None], ..args.clone() };
+    let mut args =
+        cli::Report { no_children: true, call_graph: vec![cli::GraphWord::None], ..args.clone() };
+    if args.sort.is_empty() && args.fields.is_empty() {
+        // A new build has another build ID, and no row of it would find its match.
+        args.sort = vec![SortKey::Comm, SortKey::Dso, SortKey::Symbol];
+    }
+    let args = &args;
     let [before, after] =
         [Recording::read(args, open::data(old)?)?, Recording::read(args, open::data(new)?)?];
     let pairs: Vec<_> = after

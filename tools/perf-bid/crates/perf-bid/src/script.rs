@@ -73,8 +73,8 @@ pub fn run(args: &cli::Script) -> Result<ExitCode> {
         header::features(&mut stdout(), &data).context(STDOUT)?;
     }
     let damage = write(args, &data, stdout())?;
-    for error in data.feature_errors() {
-        eprintln!("perf-bid: {shown}: {error}");
+    for line in open::feature_errors(&data) {
+        eprintln!("perf-bid: {shown}: {line}");
     }
     if let Some(damage) = damage {
         eprintln!("perf-bid: {shown}: {damage}; what came before it is shown");
@@ -163,7 +163,7 @@ impl<'a> Printer<'a> {
             text: Text { fields, ns: args.ns, event_width },
             filter: Filter::new(args)?,
             machine,
-            frames: Frames::new(symbolizer, choice, build_ids).as_recorded(args.return_addresses),
+            frames: Frames::new(symbolizer, choice, build_ids).with_recorded(args.return_addresses),
             events,
             raw: Vec::new(),
         })

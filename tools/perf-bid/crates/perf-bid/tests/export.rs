@@ -168,6 +168,23 @@ fn a_flame_graph_is_drawn() {
 }
 
 #[test]
+fn every_format_says_that_the_recording_is_damaged() {
+    let (dir, me) = (tempfile::tempdir().unwrap(), Me::new());
+    // A size that is less than that of the header.
+    let bad = [9u32.to_ne_bytes(), 4u32.rotate_left(16).to_ne_bytes()].concat();
+    let records = [sample_record(5, 2000, &[user_marker(), me.hit(4)]), bad];
+    let input = write(dir.path(), vec![me.hint()], &records);
+    for format in ["folded", "flamegraph", "pprof", "firefox", "speedscope", "jsonl"] {
+        let path = dir.path().join(format);
+        let output = perf_bid("export", &input, &["-f", format, "-o", path.to_str().unwrap()]);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{format}: {err}");
+        assert!(err.contains("at byte 0x"), "{format}: {err}");
+        assert!(path.metadata().unwrap().len() > 0, "{format}");
+    }
+}
+
+#[test]
 fn an_older_file_stays_when_there_is_nothing_new() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("x.folded");

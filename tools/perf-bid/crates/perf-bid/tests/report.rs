@@ -436,6 +436,20 @@ fn what_came_before_damage_is_shown_with_where_it_is() {
 }
 
 #[test]
+fn a_file_that_ends_before_its_features_is_shown_and_says_so_in_three_lines() {
+    let dir = tempfile::tempdir().unwrap();
+    let input = landmarks(dir.path(), 9);
+    let bytes = std::fs::read(&input).unwrap();
+    let word = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().unwrap()) as usize;
+    std::fs::write(&input, &bytes[..word(40) + word(48)]).unwrap();
+    let out = text(&report(&input, &[]));
+    let said: Vec<_> = out.lines().filter(|line| line.contains("unreadable")).collect();
+    assert_eq!(said.len(), 3, "{out}");
+    assert!(said[0].contains("at byte 0x"), "{out}");
+    assert_eq!(said[2], "# unreadable features, left out: 1 more");
+}
+
+#[test]
 fn two_recordings_are_compared() {
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
     let (old, new) = (landmarks(dirs[0].path(), 1), landmarks(dirs[1].path(), 3));
@@ -451,6 +465,11 @@ fn two_recordings_are_compared() {
     command.args(["report", "--diff"]).arg(&old).arg(&new).args(["--sort", "sym", "--json", "-"]);
     let json: serde_json::Value = serde_json::from_str(&text(&command.output().unwrap())).unwrap();
     assert_eq!(json["events"][0]["rows"][0]["delta"], 25.0);
+    // Another build of a program is to be found beside the old one.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_perf-bid"));
+    let out =
+        text(&command.args(["report", "-t,", "--diff"]).arg(&old).arg(&new).output().unwrap());
+    assert!(out.contains("# Baseline,New,Delta,Command,Shared Object,Symbol\n"), "{out}");
 }
 
 #[test]

@@ -153,6 +153,18 @@ fn what_comes_before_the_damage_is_printed() {
 }
 
 #[test]
+fn where_to_look_for_symbols_has_to_exist() {
+    let (dir, me) = (tempfile::tempdir().unwrap(), Me::new());
+    let input = write(dir.path(), vec![me.hint()], &[sample_record(5, 10, &[me.hit(0)])]);
+    for option in ["--symfs", "--kallsyms", "--vmlinux"] {
+        let output = perf_bid("script", &input, &[option, "/nonexistent"]);
+        let err = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{option}");
+        assert!(err.contains("/nonexistent: No such file or directory"), "{option}: {err}");
+    }
+}
+
+#[test]
 fn a_reader_that_has_seen_enough_is_no_failure() {
     let (dir, me) = (tempfile::tempdir().unwrap(), Me::new());
     let records: Vec<_> =

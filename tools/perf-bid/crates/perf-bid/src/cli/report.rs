@@ -38,7 +38,7 @@ pub struct Report {
     #[arg(long)]
     pub tui: bool,
 
-    /// Columns to group by [default: comm,dso,symbol, and buildid where recorded]
+    /// Columns to group by [default: comm,dso,symbol, and buildid where recorded, without --diff]
     #[arg(short, long, value_name = "KEYS", value_delimiter = ',', value_enum)]
     pub sort: Vec<SortKey>,
 

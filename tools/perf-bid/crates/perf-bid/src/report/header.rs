@@ -8,10 +8,12 @@ use std::io::Write;
 use perf_bid_core::abi::sample;
 use perf_bid_core::data::PerfData;
 use perf_bid_core::profile::Profile;
+use perf_bid_core::profile::Totals;
 
 use super::columns::printable;
 use super::names::Names;
 use super::table::grouped;
+use crate::open;
 
 /// Whether samples name files by build ID.
 pub fn has_build_ids(data: &PerfData) -> bool {
@@ -107,9 +109,9 @@ pub fn one_line(text: &str, max: usize) -> String {
     line
 }
 
-/// One line of totals, for scripts.
-pub fn totals_line(profile: &Profile) -> String {
-    let totals = &profile.totals;
+/// One line of totals, for scripts. `build_ids`: the recording names files by build ID, not by
+/// mapping.
+pub fn totals_line(totals: &Totals, build_ids: bool) -> String {
     let chains = match totals.chains.deferred {
         0 => String::new(),
         deferred => {
@@ -117,11 +119,12 @@ pub fn totals_line(profile: &Profile) -> String {
         }
     };
     format!(
-        "{} samples, {} frames, {:.2} % of file-backed user frames resolved by build ID, {} \
-         synthesized map records{chains}",
+        "{} samples, {} frames, {:.2} % of file-backed user frames {}, {} synthesized map \
+         records{chains}",
         totals.samples,
         totals.frames,
         totals.resolved_percent(),
+        if build_ids { "resolved by build ID" } else { "in the file of a mapping" },
         totals.synthesized_maps
     )
 }
@@ -189,8 +192,8 @@ pub fn bottom(out: &mut impl Write, data: &PerfData, of: &Bottom<'_>) -> io::Res
     if let (true, Some(why)) = (totals.kernel_frames > 0, of.kernel_refusal) {
         writeln!(out, "# No kernel symbols: {why}")?;
     }
-    for error in data.feature_errors() {
-        writeln!(out, "# Unreadable feature: {error}")?;
+    for line in open::feature_errors(data) {
+        writeln!(out, "# {line}")?;
     }
     Ok(())
 }
@@ -202,5 +205,21 @@ fn without_files(out: &mut impl Write, names: &Names) -> io::Result<()> {
     match names.without_file().count().saturating_sub(8) {
         0 => Ok(()),
         more => writeln!(out, "# (and for {more} more)"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_claim_build_ids_only_where_there_are_any() {
+        let totals = Totals { samples: 3, frames: 4, ..Totals::default() };
+        let [with, without] = [true, false].map(|build_ids| totals_line(&totals, build_ids));
+        assert!(
+            with.starts_with("3 samples, 4 frames, ") && with.contains("by build ID"),
+            "{with}"
+        );
+        assert!(!without.contains("build ID") && without.contains("mapping"), "{without}");
     }
 }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 
 use anyhow::Context;
 use anyhow::Result;
+use anyhow::bail;
 
 use super::Head;
 use crate::cli;
@@ -52,6 +53,9 @@ fn parse_times(text: &str) -> Result<RangeInclusive<u64>> {
     };
     let start = bound(start, 0).with_context(usage)?;
     let end = bound(end, u64::MAX).with_context(usage)?;
+    if start > end {
+        bail!("--time {text}: it ends before it starts");
+    }
     Ok(start..=end)
 }
 
@@ -75,7 +79,7 @@ mod tests {
         assert_eq!(parse_times("12.5,13").unwrap(), 12_500_000_000..=13_000_000_000);
         assert_eq!(parse_times(",1.000000001").unwrap(), 0..=1_000_000_001);
         assert_eq!(parse_times("2,").unwrap(), 2_000_000_000..=u64::MAX);
-        for bad in ["", "1", "a,b", "1.0000000001,2", "-1,2", "1.x,2", "99999999999,"] {
+        for bad in ["", "1", "a,b", "1.0000000001,2", "-1,2", "1.x,2", "99999999999,", "2,1"] {
             assert!(parse_times(bad).is_err(), "{bad}");
         }
     }

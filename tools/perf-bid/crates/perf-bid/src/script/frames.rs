@@ -87,7 +87,7 @@ impl Frames {
     }
 
     /// Looks return addresses up as they are, not the calls before them.
-    pub fn as_recorded(self, as_recorded: bool) -> Self {
+    pub fn with_recorded(self, as_recorded: bool) -> Self {
         Self { as_recorded, ..self }
     }
 
