@@ -15,6 +15,10 @@
 //! | [`room`] | how many entries fit into a record | any, pure |
 //! | [`chain`] | which entries of a callchain are user addresses | any, pure |
 //! | [`entry`] | an entry and its statuses | any, pure |
+//! | [`resolver`] | from an address to a build ID | any |
+//! | [`cache`] | the build IDs of files, found without a lock | any |
+//! | [`fill`] | and how they get there | task, may fault |
+//! | [`count`] | how often | any |
 //! | [`immediate`] | resolving and writing while the sample is taken | any |
 //! | [`deferred`] | resolving before the return to user mode | task, may fault |
 //!
@@ -28,9 +32,13 @@
 const __LOG_PREFIX: &[u8] = b"perf_build_id_offset\0";
 
 mod account;
+mod cache;
 mod chain;
+mod count;
 mod deferred;
 mod entry;
+mod fill;
 pub mod hooks;
 mod immediate;
+mod resolver;
 mod room;

@@ -8,6 +8,7 @@
 use kernel::bindings;
 use kernel::error::from_result;
 use kernel::jump_label;
+use kernel::mm::virt::VmaRef;
 use kernel::perf_event::EventHeader;
 use kernel::perf_event::OutputHandle;
 use kernel::perf_event::PerfEvent;
@@ -16,6 +17,7 @@ use kernel::prelude::*;
 
 use crate::account;
 use crate::deferred;
+use crate::fill;
 use crate::immediate;
 
 /// Called at boot, before the first event.
@@ -27,6 +29,8 @@ use crate::immediate;
 pub unsafe extern "C" fn perf_build_id_offset_init() {
     // SAFETY: By the safety requirement.
     unsafe { account::init() };
+    // SAFETY: By the safety requirement.
+    unsafe { fill::init() };
 
     // Where the architecture has no unwinder, the sample resolves what it can.
     if let Err(error) = deferred::init() {
@@ -128,6 +132,50 @@ pub unsafe extern "C" fn perf_build_id_offset_output(
     let (data, event) = unsafe { (SampleData::from_raw(data), PerfEvent::from_raw(event)) };
 
     immediate::output(handle, header, data, event);
+}
+
+/// Called when a mapping was made, or its protection changed.
+///
+/// Task context.
+///
+/// # Safety
+///
+/// `vma` must be a mapping of the current task, whose mmap lock must be held for writing.
+#[export]
+pub unsafe extern "C" fn perf_build_id_offset_mapped(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: By the safety requirement.
+    fill::mapped(unsafe { VmaRef::from_raw(vma) });
+}
+
+/// Whether what becomes of addresses is counted.
+#[inline(always)]
+pub(crate) fn counting() -> bool {
+    #[cfg(CONFIG_JUMP_LABEL)]
+    {
+        // SAFETY: The key is defined in kernel/events/core.c.
+        unsafe {
+            jump_label::arch_static_branch! {
+                bindings::perf_build_id_offset_counting, Key, key, false
+            }
+        }
+    }
+    #[cfg(not(CONFIG_JUMP_LABEL))]
+    {
+        // SAFETY: As above.
+        unsafe { bindings::static_key_count(counting_key()) > 0 }
+    }
+}
+
+/// A static key by itself, which [`jump_label`] wants to have as a field.
+#[repr(C)]
+#[cfg(CONFIG_JUMP_LABEL)]
+struct Key {
+    key: bindings::static_key_false,
+}
+
+/// The static key of [`counting`].
+fn counting_key() -> *mut bindings::static_key {
+    (&raw mut bindings::perf_build_id_offset_counting).cast()
 }
 
 /// The static key of the hooks.

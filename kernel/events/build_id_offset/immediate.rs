@@ -4,7 +4,6 @@
 //!
 //! Everything here runs in any context.
 
-use kernel::build_id;
 use kernel::build_id::BuildId;
 use kernel::build_id::Frame;
 use kernel::perf_event;
@@ -22,6 +21,7 @@ use crate::chain::Part;
 use crate::deferred;
 use crate::entry::Entry;
 use crate::entry::Status;
+use crate::resolver;
 use crate::room::Pending;
 use crate::room::Room;
 
@@ -198,7 +198,7 @@ fn put_ip(handle: &mut OutputHandle, ip: Ip) {
         Ip::User(address) => {
             let mut frame = Frame::new(address);
 
-            build_id::resolve_nofault(core::slice::from_mut(&mut frame));
+            resolver::resolve_nofault(core::slice::from_mut(&mut frame));
             handle.put(&Entry::of_frame(&frame, address, BuildId::of_vdso));
         }
     }
@@ -216,7 +216,7 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mu
             if let [lent, ..] = batch {
                 *lent = Frame::new(address);
             }
-            build_id::resolve_nofault(batch);
+            resolver::resolve_nofault(batch);
             if let [lent, ..] = batch {
                 handle.put(&Entry::of_frame(lent, address, BuildId::of_vdso));
                 Entry::unresolved(Status::Context, chain::CONTEXT_USER).replace(lent);
@@ -225,7 +225,7 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mu
         _ => {
             put_ip(handle, ip);
             if let Some(batch @ [_, ..]) = frames.get_mut(user..) {
-                build_id::resolve_nofault(batch);
+                resolver::resolve_nofault(batch);
             }
         }
     }
