@@ -15,7 +15,7 @@
 #   kernel.sh host KDIR    builds a builder's own tree with his own tools
 #
 # A FLAVOUR is a file config/FLAVOUR.config, whose options go on top of those of
-# config/guest.config.
+# config/guest.config; without one, $BID_FLAVOUR is it, if that is set.
 #
 # A build directory is $CACHE/kernel-<key>/{src,out}, or FLAVOUR-<key>; the key
 # covers whatever the kernel depends on. src is a hard-link copy of the pristine tree in which the
@@ -377,13 +377,13 @@ source)
 	echo "$SOURCE"
 	;;
 build)
-	flavour "${2:-}"
+	flavour "${2:-${BID_FLAVOUR:-}}"
 	build
 	;;
 path)
-	flavour "${2:-}"
+	flavour "${2:-${BID_FLAVOUR:-}}"
 	need_dir
-	[ -e "$DIR/complete" ] || die "the kernel is not built; run 'scripts/kernel.sh build ${2:-}'"
+	[ -e "$DIR/complete" ] || die "the kernel is not built; run 'scripts/kernel.sh build ${CONFIGS[1]:+$NAME}'"
 	echo "$DIR"
 	;;
 host)

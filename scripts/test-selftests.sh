@@ -9,12 +9,14 @@
 . "$(dirname "$0")/test-lib.sh"
 
 # An emulated processor is an order of magnitude slower than a real one.
-TIMEOUT=${SELFTEST_TIMEOUT:-240}
+TIMEOUT=$((${SELFTEST_TIMEOUT:-240} * ${BID_SLOWER:-1}))
 
 share=$(mktemp -d)
 trap 'rm -rf -- "$share"' EXIT
 kernel=$("$TOP/scripts/kernel.sh" build)
 "$TOP/scripts/programs.sh" selftests "$kernel" "$share/kselftest"
+
+nothing_left() { cat "$share/left" && rm -- "$share/left" && ! grep -vq ' 0$' "$LOG"; }
 
 # run WAY NAME LIMIT KSELFTEST-ARGUMENT...
 run() {
@@ -33,6 +35,7 @@ run() {
 	ktap "$log" "$name: "
 	[ ! -e "$share/no-pmu" ] || skip "$name: remove_on_exec" "it wants a hardware counter, and the guest has none"
 	rm -f -- "$share/no-pmu"
+	check "$name: nothing is left of the events" nothing_left
 	# That a test failed is counted above.
 	if [ "$rc" -ge 124 ]; then
 		fail "$name: the guest" "exit code $rc" "$log"
@@ -52,7 +55,14 @@ case " $* " in
 	fi
 	;;
 esac
-exec /mnt/host/kselftest/run_kselftest.sh "$@"
+rc=0
+/mnt/host/kselftest/run_kselftest.sh "$@" || rc=$?
+# Buffers are freed, and events of the last tasks closed, a moment after.
+state=/sys/kernel/debug/perf_build_id_offset/state
+tries=0
+while grep -q ' [1-9]' $state && [ $((tries += 1)) -le 10 ]; do sleep 1; done
+cat $state >/mnt/host/left
+exit $rc
 GUEST
 
 # The sample program prints where it was: build IDs, each 40 digits here.
