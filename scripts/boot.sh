@@ -17,6 +17,8 @@
 #   --qemu ARGS    more arguments for QEMU (plain way)
 #   --icount       the guest's clock counts instructions, a nanosecond each, on one
 #                  processor (plain way): what is timed there repeats
+#   --one-thread   emulates the processors by turns (plain way): slower, but what
+#                  patches the kernel's text cannot find them in disagreement
 #   --log FILE     where the kernel's messages go (default: in the cache's logs)
 #   --quiet        says nothing but what the command says
 #
@@ -26,7 +28,7 @@
 
 . "$(dirname "$0")/lib.sh"
 
-way=plain cpus=2 mem=${BID_MEM:-1536} append='' limit=300 share='' quiet='' kernel='' log='' accel='' qemu='' icount=''
+way=plain cpus=2 mem=${BID_MEM:-1536} append='' limit=300 share='' quiet='' kernel='' log='' accel='' qemu='' icount='' one_thread=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--plain | --vng) way=${1#--} ;;
@@ -40,6 +42,7 @@ while [ $# -gt 0 ]; do
 	--log) log=$2 && shift ;;
 	--qemu) qemu=$2 && shift ;;
 	--icount) icount=1 ;;
+	--one-thread) one_thread=1 ;;
 	--accel) accel=$2 && shift ;; # for the probe alone
 	--) shift && break ;;
 	*) die "boot.sh: unknown option '$1'" ;;
@@ -123,6 +126,7 @@ write_control() {
 # Sets COMMAND: QEMU with our initramfs, inside the root file system.
 plain_command() {
 	local cpu=max,la57=off threads=,thread=multi io options
+	[ -z "$one_thread" ] || threads=,thread=single
 	[ "$accel" = tcg ] || cpu=host threads=
 	if [ -n "$icount" ]; then
 		threads=,thread=single cpus=1 qemu="$qemu -icount shift=0"

@@ -388,6 +388,12 @@ int bid_child_wait_ready(struct bid_child *c);
 void bid_child_kill(struct bid_child *c);
 int bid_copy_file(int to, const char *from);
 
+/*
+ * Nothing is left of any event: counts, buffers, hooks. Where the kernel has no
+ * debugfs to tell, nothing is said.
+ */
+int bid_state_zero(void);
+
 /* Sysctls: put back when the test program ends, whatever happens */
 
 int bid_sysctl_get(const char *name, long *value);
