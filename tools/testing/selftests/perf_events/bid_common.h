@@ -354,6 +354,9 @@ static inline void bid_spin(unsigned long n)
 void bid_planted_spin(void *frames, unsigned long n);
 extern const char bid_planted_loop[], bid_planted_end[];
 
+/* A file whose build ID is 20 times the byte id, headers and note in the first page. */
+void bid_make_elf(void *image, size_t size, __u8 id);
+
 /*
  * A system call with a callchain that was made up: the caller's frames, which
  * must be on its stack, in the order of their addresses (x86-64, bid_tool.c).
