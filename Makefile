@@ -12,7 +12,7 @@ export BID_CACHE DEBIAN_MIRROR JOBS
 # A target that works on a builder's own tree.
 need-kdir = $(if $(KDIR),,$(error say which kernel tree: make $@ KDIR=/path/to/linux))
 
-.PHONY: help setup apply unapply kernel boot demo cost series clean \
+.PHONY: help setup apply unapply kernel boot demo bench-kernel series clean \
 	test test-host test-static test-kunit test-selftests test-oracle test-series \
 	test-debug test-kcsan test-preempt
 
@@ -73,9 +73,9 @@ test-host test-static test-kunit test-selftests test-oracle test-series test-deb
 	@scripts/setup.sh
 	@scripts/test.sh $(@:test-%=%)
 
-cost: ## what a sample costs, by what is in it, in instructions counted in the guest
+bench-kernel: ## what a sample costs, on ours and the stock kernel, in instructions counted in the guest
 	@scripts/setup.sh
-	@scripts/cost.sh
+	@scripts/bench-kernel.sh
 
 series: ## writes the git am-able patch series to build/series
 	@scripts/setup.sh
