@@ -134,6 +134,29 @@ pub(crate) fn put(event: &PerfEvent) {
     hooks::disable();
 }
 
+/// What exists because of events.
+pub(crate) struct Existing {
+    pub(crate) ip_events: usize,
+    pub(crate) callchain_events: usize,
+    pub(crate) deferred_events: usize,
+    pub(crate) buffers: bool,
+}
+
+/// Counts what exists because of events.
+///
+/// Task context, may sleep.
+pub(crate) fn existing() -> Existing {
+    let counts = COUNTS.lock();
+
+    Existing {
+        ip_events: counts.nr_build_id_offset_events,
+        callchain_events: counts.nr_callchain_build_id_offset_events,
+        deferred_events: usize::try_from(NR_DEFERRED_OUTPUT_EVENTS.load(Relaxed))
+            .unwrap_or(usize::MAX),
+        buffers: BUFFERS.exist(),
+    }
+}
+
 /// The most entries of a callchain that can be captured and that a record has room for.
 ///
 /// The sysctls stay as they are while there is an event that captures callchains.

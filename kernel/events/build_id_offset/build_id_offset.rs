@@ -21,15 +21,13 @@
 //! | [`count`] | how often | any |
 //! | [`immediate`] | resolving and writing while the sample is taken | any |
 //! | [`deferred`] | resolving before the return to user mode | task, may fault |
+//! | [`state`] | the file that tells what exists | task |
 //!
 //! *Any* includes NMI: no allocation, no lock, no sleep, and no operation that could panic.
 //!
 //! A sample is sized when it is prepared, and resolved when it is written: the size of a record
 //! depends on how many entries it has and not on what becomes of them, and nothing has to be kept
 //! between the two, where a BPF program may run and take samples of its own.
-
-/// What the kernel's messages from here begin with.
-const __LOG_PREFIX: &[u8] = b"perf_build_id_offset\0";
 
 mod account;
 mod cache;
@@ -42,3 +40,14 @@ pub mod hooks;
 mod immediate;
 mod resolver;
 mod room;
+mod state;
+
+use kernel::prelude::*;
+
+module! {
+    type: state::State,
+    name: "perf_build_id_offset",
+    authors: ["Rust for Linux Contributors"],
+    description: "Build ID and file offset in perf samples",
+    license: "GPL",
+}

@@ -195,6 +195,14 @@ pub(crate) fn disable() {
     unsafe { jump_label::static_key_dec(key()) };
 }
 
+/// How many have called [`enable`] and not yet [`disable`].
+pub(crate) fn users() -> usize {
+    // SAFETY: The key is defined in kernel/events/core.c.
+    let users = unsafe { bindings::static_key_count(key()) };
+
+    usize::try_from(users).unwrap_or(usize::MAX)
+}
+
 /// The most frames and markers of a callchain: `kernel.perf_event_max_stack` and
 /// `kernel.perf_event_max_contexts_per_stack`.
 pub(crate) fn callchain_limits() -> (usize, usize) {
