@@ -171,16 +171,20 @@ impl Cache {
         }
     }
 
-    /// Frees everything. Does not wait for readers.
+    /// Frees everything, and returns how many chunks there were. Does not wait for readers.
     pub(crate) fn free(&self) -> usize {
-        (0..CHUNKS).filter(|at| self.free_chunk(*at)).count()
+        let freed = |at| usize::from(self.free_chunk(at));
+
+        (0..CHUNKS).fold(0, |sum, at| freed(at).saturating_add(sum))
     }
 
     /// How many chunks there are.
     pub(crate) fn len(&self) -> usize {
-        let used = |chunk: &&Atomic<*mut Chunk>| !chunk.load(Relaxed).is_null();
+        let used = |chunk: &Atomic<*mut Chunk>| usize::from(!chunk.load(Relaxed).is_null());
 
-        self.chunks.iter().filter(used).count()
+        self.chunks
+            .iter()
+            .fold(0, |sum, chunk| used(chunk).saturating_add(sum))
     }
 
     /// Frees a chunk. Returns whether there was one.

@@ -173,6 +173,18 @@ struct Key {
     key: bindings::static_key_false,
 }
 
+/// Switches [`counting`] on or off, which it must not be already. May sleep.
+pub(crate) fn set_counting(on: bool) {
+    // SAFETY: The key is defined in kernel/events/core.c; it is switched off only when it is on.
+    unsafe {
+        if on {
+            jump_label::static_key_inc(counting_key());
+        } else {
+            jump_label::static_key_dec(counting_key());
+        }
+    }
+}
+
 /// The static key of [`counting`].
 fn counting_key() -> *mut bindings::static_key {
     (&raw mut bindings::perf_build_id_offset_counting).cast()

@@ -14,7 +14,6 @@ use kernel::mm::speculative::Content;
 use kernel::mm::speculative::CurrentMm;
 use kernel::mm::speculative::Lookup;
 use kernel::mm::speculative::Mapping;
-use kernel::prelude::*;
 use kernel::sync::rcu;
 
 use crate::cache::Answer;
