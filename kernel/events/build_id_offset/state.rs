@@ -27,7 +27,7 @@ impl InPlaceModule for State {
         let dir = Dir::new(c"perf_build_id_offset");
 
         try_pin_init!(Self {
-            _file <- dir.read_callback_file(c"state", (), &|_: &(), to| write(to)),
+            _file <- dir.read_callback_file(c"state", (), &|(): &(), to| write(to)),
             _dir: dir,
         })
     }
