@@ -15,6 +15,9 @@ TESTS=$TOP/tools/testing/selftests/perf_events
 share=$(mktemp -d)
 trap 'rm -rf -- "$share"' EXIT
 kernel=$("$TOP/scripts/kernel.sh" build)
+# Not pruned while it is in use.
+exec {kernel_fd}>"$LOCKS/${kernel##*/}"
+flock -s "$kernel_fd"
 
 build_program() {
 	"$TOP/scripts/enter.sh" -r "$TOP/scripts/guest:/bid/guest" -r "$TESTS:/bid/tests" \
