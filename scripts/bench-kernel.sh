@@ -15,6 +15,9 @@ TESTS=$TOP/tools/testing/selftests/perf_events
 share=$(mktemp -d)
 trap 'rm -rf -- "$share"' EXIT
 kernel=$("$TOP/scripts/kernel.sh" build)
+# Not pruned while it is in use.
+exec {kernel_fd}>"$LOCKS/${kernel##*/}"
+flock -s "$kernel_fd"
 
 build_program() {
 	"$TOP/scripts/enter.sh" -r "$TOP/scripts/guest:/bid/guest" -r "$TESTS:/bid/tests" \
@@ -47,6 +50,21 @@ bench() {
 	sed "s/^{/{\"kernel\": \"$1\", /" "$share/said" >>"$share/all"
 }
 
+# Where the instructions of a sampled call go: an emulator that counts them.
+where() {
+	local toggle
+	toggle=$(awk '$3 == "__do_sys_getpgrp" || $3 == "__x64_sys_getpgrp" { print $1; exit }' "$kernel/out/System.map")
+	"$TOP/scripts/enter.sh" -r "$TOP/scripts:/bid/scripts" -b "$share:/bid/share" -- \
+		gcc -O2 -Wall -Werror -shared -fPIC -o /bid/share/count.so /bid/scripts/count.c
+	say "counting by function ($1, $2 files)"
+	"$TOP/scripts/boot.sh" --quiet --icount --kernel "$kernel" --share "$share" --timeout 900 \
+		--qemu "-plugin /mnt/host/count.so,toggle=$toggle,out=/mnt/host/counted" -- \
+		/mnt/host/bench "$1" "$2" >/dev/null
+	printf '\nours: instructions of a sampled system call by function: %s, depth 30, %s files by turns\n' "$1" "$2"
+	"$TOP/scripts/enter.sh" -r "$TOP/scripts:/bid/scripts" -r "$share:/bid/share" -r "$kernel/out:/bid/out" -- \
+		bash -o pipefail -c 'python3 /bid/scripts/bench-where.py /bid/out/System.map /bid/share/counted | llvm-cxxfilt'
+}
+
 build_program
 : >"$share/all"
 [ $# -gt 0 ] || set -- ours off stock
@@ -57,4 +75,8 @@ mkdir -p "$(dirname "$OUT")"
 "$TOP/scripts/enter.sh" -r "$TOP/scripts:/bid/scripts" -b "$share:/bid/share" -- \
 	python3 /bid/scripts/bench-tables.py /bid/share/all /bid/share/json
 mv "$share/json" "$OUT"
+for files in 1 20; do
+	where bid "$files"
+	where bid_deferred "$files"
+done
 say "written to ${OUT#"$TOP"/}"

@@ -23,16 +23,9 @@ run() {
 	local way name=$2 limit=$3 log=$LOGS/selftests-$2.log rc=0
 	read -r -a way <<<"$1"
 	shift 3
-	for _ in 1 2; do
-		say "$PART: $name"
-		rc=0
-		"$TOP/scripts/boot.sh" "${way[@]}" --quiet --kernel "$kernel" --share "$share" --timeout "$limit" \
-			--append hugepages=8 --log "$LOGS/selftests-$name-kernel.log" -- \
-			sh ./run -o "$TIMEOUT" "$@" >"$log" 2>&1 || rc=$?
-		# Seen with static keys of the stock kernel alone, on two emulated processors.
-		grep -q 'Oops: int3' "$LOGS/selftests-$name-kernel.log" || break
-		say "$PART: the emulated processors disagreed about patched kernel text; once more"
-	done
+	say "$PART: $name"
+	guest "$LOGS/selftests-$name-kernel.log" "${way[@]}" --kernel "$kernel" --share "$share" \
+		--timeout "$limit" --append hugepages=8 -- sh ./run -o "$TIMEOUT" "$@" >"$log" 2>&1 || rc=$?
 	ktap "$log" "$name: "
 	[ ! -e "$share/no-pmu" ] || skip "$name: remove_on_exec" "it wants a hardware counter, and the guest has none"
 	rm -f -- "$share/no-pmu"

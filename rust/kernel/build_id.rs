@@ -359,7 +359,10 @@ impl BuildId {
         let mut words = [0; 3];
         for (word, bytes) in words.iter_mut().zip(self.data.chunks(size_of::<i64>())) {
             let mut padded = [0; size_of::<i64>()];
-            padded.iter_mut().zip(bytes).for_each(|(to, from)| *to = *from);
+            padded
+                .iter_mut()
+                .zip(bytes)
+                .for_each(|(to, from)| *to = *from);
             *word = i64::from_ne_bytes(padded);
         }
         words
@@ -372,12 +375,10 @@ impl BuildId {
             return None;
         }
 
-        let mut data = [0; BUILD_ID_SIZE_MAX];
-        let bytes = words.iter().flat_map(|word| word.to_ne_bytes());
+        let mut data = *words.as_bytes().first_chunk()?;
         data.iter_mut()
-            .zip(bytes)
-            .take(usize::from(size))
-            .for_each(|(to, from)| *to = from);
+            .skip(usize::from(size))
+            .for_each(|byte: &mut u8| *byte = 0);
 
         // INVARIANT: The size was checked above; the rest of `data` is zero.
         Some(Self { size, data })

@@ -16,8 +16,8 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::global_lock;
 use kernel::sync::rcu;
 
-use crate::fill;
 use crate::hooks;
+use crate::resolver;
 use crate::room;
 
 /// Where callchains are resolved.
@@ -83,12 +83,12 @@ pub(crate) fn get(event: &PerfEvent) -> Result {
         .ok_or(EOVERFLOW)?;
 
     if counts.is_zero() {
-        fill::start()?;
+        resolver::start()?;
     }
     if callchain && counts.nr_callchain_build_id_offset_events == 0 {
         if let Err(error) = BUFFERS.alloc(callchain_len(), Frame::new(0)) {
             if counts.is_zero() {
-                fill::stop();
+                resolver::stop();
             }
             return Err(error);
         }
@@ -126,7 +126,7 @@ pub(crate) fn put(event: &PerfEvent) {
     }
 
     if counts.is_zero() {
-        fill::stop();
+        resolver::stop();
         // A sample that was sized with the hooks must be written with them. Both are in one RCU
         // read section.
         rcu::synchronize_rcu_expedited();

@@ -16,9 +16,9 @@
 //! | [`chain`] | which entries of a callchain are user addresses | any, pure |
 //! | [`entry`] | an entry and its statuses | any, pure |
 //! | [`resolver`] | from an address to a build ID | any |
-//! | [`cache`] | the build IDs of files, found without a lock | any |
-//! | [`fill`] | and how they get there | task, may fault |
-//! | [`count`] | how often | any |
+//! | `cache` | the build IDs of files, found without a lock | any |
+//! | `fill` | how they get there | task, may fault |
+//! | `count` | what becomes of addresses, while somebody wants to know | any |
 //! | [`immediate`] | resolving and writing while the sample is taken | any |
 //! | [`deferred`] | resolving before the return to user mode | task, may fault |
 //! | [`state`] | the file that tells what exists | task |
@@ -30,14 +30,18 @@
 //! between the two, where a BPF program may run and take samples of its own.
 
 mod account;
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET_CACHE)]
 mod cache;
 mod chain;
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET_CACHE)]
 mod count;
 mod deferred;
 mod entry;
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET_CACHE)]
 mod fill;
 pub mod hooks;
 mod immediate;
+#[cfg_attr(not(CONFIG_PERF_BUILD_ID_OFFSET_CACHE), path = "uncached.rs")]
 mod resolver;
 mod room;
 mod state;

@@ -489,7 +489,7 @@ mod cache_tests {
                 }),
                 GFP_KERNEL,
             )?;
-            let _ = workqueue::system_dfl().enqueue(writer.clone());
+            let _ = workqueue::system_unbound().enqueue(writer.clone());
             writers.push(writer, GFP_KERNEL)?;
         }
 

@@ -80,5 +80,7 @@ pub(crate) fn add(counter: Counter, number: i64) {
 
 /// The counters and their names.
 pub(crate) fn all() -> impl Iterator<Item = (&'static str, i64)> {
-    NAMES.into_iter().zip(COUNTS.iter().map(|count| count.load(Relaxed)))
+    NAMES
+        .into_iter()
+        .zip(COUNTS.iter().map(|count| count.load(Relaxed)))
 }

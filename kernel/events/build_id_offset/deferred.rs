@@ -26,7 +26,6 @@ use kernel::unwind::Work;
 use crate::account;
 use crate::entry::Entry;
 use crate::entry::Status;
-use crate::fill;
 use crate::resolver;
 use crate::room::Room;
 
@@ -75,13 +74,7 @@ fn resolve(addresses: &[c_ulong]) -> Option<KVec<Frame>> {
 
     // Most of the time everything is known, or in memory, and looking there is many times cheaper
     // than reading from files.
-    let rest = resolver::look(&mut frames);
-    if rest.unknown_file {
-        fill::stack(addresses);
-    }
-    if rest.left > 0 && resolver::look(&mut frames).left > 0 {
-        build_id::resolve_nofault(&mut frames);
-    }
+    resolver::resolve_and_fill(&mut frames, addresses);
     // A task that exits can no longer be killed out of waiting for a file.
     if !perf_event::current_is_exiting() {
         frames

@@ -162,10 +162,6 @@ fn fill(file: &File) {
         count(Counter::Unreadable);
         return;
     };
-    if CACHE.reserve(&version).is_err() {
-        count(Counter::NoMemory);
-        return;
-    }
 
     let state = STATE.lock();
     // Who has it open for writing from here on is seen by whoever looks it up; who maps it has to
@@ -173,6 +169,11 @@ fn fill(file: &File) {
     let still = FileVersion::of_file(file) == version && state.writers == writers;
     if !still || state.shrinker.is_none() {
         count(Counter::Changed);
+        return;
+    }
+    // With the lock held, lest there is memory after the last event has gone.
+    if CACHE.reserve(&version).is_err() {
+        count(Counter::NoMemory);
         return;
     }
     let answer = id.map_or(Answer::NoId, Answer::Id);

@@ -17,8 +17,8 @@ use kernel::prelude::*;
 
 use crate::account;
 use crate::deferred;
-use crate::fill;
 use crate::immediate;
+use crate::resolver;
 
 /// Called at boot, before the first event.
 ///
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn perf_build_id_offset_init() {
     // SAFETY: By the safety requirement.
     unsafe { account::init() };
     // SAFETY: By the safety requirement.
-    unsafe { fill::init() };
+    unsafe { resolver::init() };
 
     // Where the architecture has no unwinder, the sample resolves what it can.
     if let Err(error) = deferred::init() {
@@ -144,10 +144,11 @@ pub unsafe extern "C" fn perf_build_id_offset_output(
 #[export]
 pub unsafe extern "C" fn perf_build_id_offset_mapped(vma: *mut bindings::vm_area_struct) {
     // SAFETY: By the safety requirement.
-    fill::mapped(unsafe { VmaRef::from_raw(vma) });
+    resolver::mapped(unsafe { VmaRef::from_raw(vma) });
 }
 
 /// Whether what becomes of addresses is counted.
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET_CACHE)]
 #[inline(always)]
 pub(crate) fn counting() -> bool {
     #[cfg(CONFIG_JUMP_LABEL)]
@@ -168,7 +169,7 @@ pub(crate) fn counting() -> bool {
 
 /// A static key by itself, which [`jump_label`] wants to have as a field.
 #[repr(C)]
-#[cfg(CONFIG_JUMP_LABEL)]
+#[cfg(all(CONFIG_PERF_BUILD_ID_OFFSET_CACHE, CONFIG_JUMP_LABEL))]
 struct Key {
     key: bindings::static_key_false,
 }

@@ -14,6 +14,7 @@ use kernel::mm::speculative::Content;
 use kernel::mm::speculative::CurrentMm;
 use kernel::mm::speculative::Lookup;
 use kernel::mm::speculative::Mapping;
+use kernel::prelude::*;
 use kernel::sync::rcu;
 
 use crate::cache::Answer;
@@ -22,6 +23,12 @@ use crate::count::count;
 use crate::count::Counter;
 use crate::fill;
 use crate::fill::CACHE;
+
+pub(crate) use crate::count::all as counters;
+pub(crate) use crate::fill::init;
+pub(crate) use crate::fill::mapped;
+pub(crate) use crate::fill::start;
+pub(crate) use crate::fill::stop;
 
 /// Mappings that are remembered while a callchain is resolved: those of a program and the
 /// libraries that call each other.
@@ -40,19 +47,41 @@ pub(crate) fn resolve_nofault(frames: &mut [Frame]) {
     }
 }
 
+/// Resolves `frames`, which were made of `addresses`, without waiting for the address space, and
+/// has files read that are not in the cache.
+///
+/// Task context, may sleep.
+pub(crate) fn resolve_and_fill(frames: &mut [Frame], addresses: &[c_ulong]) {
+    let mut rest = look(frames);
+
+    if rest.unknown_file {
+        fill::stack(addresses);
+        rest = look(frames);
+    }
+    if rest.left > 0 {
+        count::add(Counter::Left, rest.left);
+        build_id::resolve_nofault(frames);
+    }
+}
+
+/// How many pages the cache has.
+pub(crate) fn cache_len() -> usize {
+    CACHE.len()
+}
+
 /// Resolves what it can without a lock, any context.
-pub(crate) fn look(frames: &mut [Frame]) -> Rest {
+fn look(frames: &mut [Frame]) -> Rest {
     let rcu = rcu::read_lock();
     Pass::new(&rcu).run(frames)
 }
 
 /// What is left to be done.
 #[derive(Clone, Copy, Default)]
-pub(crate) struct Rest {
+struct Rest {
     /// Frames of which nothing has become.
-    pub(crate) left: i64,
+    left: i64,
     /// One is in a file that could be in the cache, and is not.
-    pub(crate) unknown_file: bool,
+    unknown_file: bool,
 }
 
 /// One look at the address space for a number of frames.
@@ -71,9 +100,8 @@ enum Known {
     File(Answer),
     Vdso,
     NoFile,
-    NoMm,
     /// Nothing: another has to be asked.
-    Unknown,
+    Nothing,
 }
 
 impl<'a> Pass<'a> {
@@ -91,63 +119,57 @@ impl<'a> Pass<'a> {
     #[inline]
     fn run(mut self, frames: &mut [Frame]) -> Rest {
         for frame in frames.iter_mut().filter(|frame| frame.is_new()) {
-            self.frame(frame);
+            if !self.resolve_like_another(frame) {
+                self.look_up(frame);
+            }
         }
         self.rest
     }
 
+    /// Resolves a frame that is in the mapping of one before. Returns whether it is.
     #[inline]
-    fn frame(&mut self, frame: &mut Frame) {
-        let (known, offset) = self.known(frame.value());
+    fn resolve_like_another(&mut self, frame: &mut Frame) -> bool {
+        let address = frame.value();
+        let recent = self.recent.iter().flatten();
 
-        match known {
-            Known::File(Answer::Id(id)) => {
-                count(Counter::Hit);
-                frame.set_resolved(&id, offset);
+        for (mapping, known) in recent {
+            if mapping.contains(address) {
+                known.tell(mapping.offset_of(address), frame, &mut self.rest);
+                return true;
             }
-            Known::File(Answer::NoId) => {
-                count(Counter::NegativeHit);
-                frame.set_no_build_id();
-            }
-            Known::Vdso => {
-                count(Counter::Vdso);
-                frame.set_vdso(offset);
-            }
-            Known::NoFile => {
-                count(Counter::NoFile);
-                frame.set_no_file();
-            }
-            Known::NoMm => frame.set_no_mm(),
-            Known::Unknown => self.rest.left = self.rest.left.wrapping_add(1),
         }
+        false
     }
 
-    /// What is known of an address, and its offset in what is mapped there.
-    #[inline]
-    fn known(&mut self, address: u64) -> (Known, u64) {
-        let recent = self.recent.iter().flatten();
-        if let Some((mapping, known)) = recent.copied().find(|(mapping, _)| mapping.contains(address))
-        {
-            return (known, mapping.offset_of(address));
-        }
-
-        let mapping = match self.mm.as_ref().map(|mm| mm.find(address)) {
-            Some(Lookup::Mapping(mapping)) => mapping,
-            Some(Lookup::Nothing) => return (Known::NoFile, 0),
-            Some(Lookup::Busy) => {
-                count(Counter::Busy);
-                return (Known::Unknown, 0);
-            }
-            None => return (Known::NoMm, 0),
+    /// Looks a frame's mapping up, and resolves it.
+    fn look_up(&mut self, frame: &mut Frame) {
+        let address = frame.value();
+        let Some(mm) = &self.mm else {
+            frame.set_no_mm();
+            return;
         };
+        let mapping = match mm.find(address) {
+            Lookup::Mapping(mapping) => mapping,
+            Lookup::Nothing => {
+                Known::NoFile.tell(0, frame, &mut self.rest);
+                return;
+            }
+            Lookup::Busy => {
+                count(Counter::Busy);
+                Known::Nothing.tell(0, frame, &mut self.rest);
+                return;
+            }
+        };
+
         let known = self.content(&mapping);
+        known.tell(mapping.offset_of(address), frame, &mut self.rest);
         if let Some(slot) = self.recent.get_mut(self.oldest) {
             *slot = Some((mapping, known));
         }
         self.oldest = self.oldest.wrapping_add(1) % RECENT;
-        (known, mapping.offset_of(address))
     }
 
+    /// What is known of what is mapped.
     #[inline]
     fn content(&mut self, mapping: &Mapping) -> Known {
         let version = match mapping.content() {
@@ -155,19 +177,43 @@ impl<'a> Pass<'a> {
             Content::Vdso => return Known::Vdso,
             Content::Memory => return Known::NoFile,
         };
-        // One that is not stable may be in the cache from before: who writes to it has not yet.
+
         if !version.is_stable() {
             count(Counter::Unstable);
             self.rest.unknown_file |= version.is_unnumbered();
-            return Known::Unknown;
+            return Known::Nothing;
         }
-        match CACHE.get(&version, self.rcu) {
-            Some(answer) => Known::File(answer),
-            None => {
-                count(Counter::Miss);
-                self.rest.unknown_file |= version.is_settled();
-                Known::Unknown
+        if let Some(answer) = CACHE.get(&version, self.rcu) {
+            return Known::File(answer);
+        }
+        count(Counter::Miss);
+        self.rest.unknown_file |= version.is_settled();
+        Known::Nothing
+    }
+}
+
+impl Known {
+    /// Tells a frame what became of it, at `offset` of what is mapped.
+    #[inline]
+    fn tell(&self, offset: u64, frame: &mut Frame, rest: &mut Rest) {
+        match self {
+            Self::File(Answer::Id(id)) => {
+                count(Counter::Hit);
+                frame.set_resolved(id, offset);
             }
+            Self::File(Answer::NoId) => {
+                count(Counter::NegativeHit);
+                frame.set_no_build_id();
+            }
+            Self::Vdso => {
+                count(Counter::Vdso);
+                frame.set_vdso(offset);
+            }
+            Self::NoFile => {
+                count(Counter::NoFile);
+                frame.set_no_file();
+            }
+            Self::Nothing => rest.left = rest.left.wrapping_add(1),
         }
     }
 }

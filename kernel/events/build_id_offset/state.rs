@@ -18,9 +18,8 @@ use kernel::InPlaceModule;
 use kernel::ThisModule;
 
 use crate::account;
-use crate::count;
-use crate::fill::CACHE;
 use crate::hooks;
+use crate::resolver;
 
 /// The files. They stay for as long as the kernel runs.
 #[pin_data]
@@ -37,7 +36,7 @@ impl InPlaceModule for State {
         let dir = Dir::new(c"perf_build_id_offset");
 
         try_pin_init!(Self {
-            _state <- dir.read_callback_file(c"state", (), &|_: &(), to| write_state(to)),
+            _state <- dir.read_callback_file(c"state", (), &|(): &(), to| write_state(to)),
             _counters <- dir.read_write_callback_file(
                 c"counters",
                 new_mutex!(false),
@@ -60,7 +59,7 @@ fn write_state(to: &mut fmt::Formatter<'_>) -> fmt::Result {
         ),
         ("deferred_output_events", existing.deferred_events),
         ("buffers", usize::from(existing.buffers)),
-        ("cache_chunks", CACHE.len()),
+        ("cache_chunks", resolver::cache_len()),
         ("hooks", hooks::users()),
     ] {
         writeln!(to, "{name} {value}")?;
@@ -69,7 +68,7 @@ fn write_state(to: &mut fmt::Formatter<'_>) -> fmt::Result {
 }
 
 fn write_counters(to: &mut fmt::Formatter<'_>) -> fmt::Result {
-    for (name, value) in count::all() {
+    for (name, value) in resolver::counters() {
         writeln!(to, "{name} {value}")?;
     }
     Ok(())

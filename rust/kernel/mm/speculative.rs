@@ -60,9 +60,27 @@ const TRIES: usize = 4;
 /// `I_CTIME_QUERIED`: a flag of the file system's in a change time.
 const CTIME_QUERIED: u32 = 1 << 31;
 
-/// Whether a file system is in memory: tmpfs, ramfs.
-const fn is_in_memory(magic: usize) -> bool {
-    magic == bindings::TMPFS_MAGIC as usize || magic == bindings::RAMFS_MAGIC as usize
+/// `SB_KERNMOUNT`: a superblock of the kernel's own, that nobody has mounted.
+const KERNEL_MOUNT: usize = 1 << 22;
+
+/// Whether a file system is one whose inodes have change times that the kernel itself keeps, that
+/// move with each change of a file's content, and that are multiples of `s_time_gran`.
+///
+/// FAT, for one, rounds to two seconds and does not say so; FUSE and NFS have it from a server, and
+/// GFS2 and OCFS2 from other machines.
+const fn keeps_change_times(magic: usize) -> bool {
+    matches!(
+        magic as u32,
+        bindings::TMPFS_MAGIC
+            | bindings::RAMFS_MAGIC
+            | bindings::EXT4_SUPER_MAGIC
+            | bindings::XFS_SUPER_MAGIC
+            | bindings::BTRFS_SUPER_MAGIC
+            | bindings::F2FS_SUPER_MAGIC
+            | bindings::EROFS_SUPER_MAGIC_V1
+            | bindings::SQUASHFS_MAGIC
+            | bindings::ISOFS_SUPER_MAGIC
+    )
 }
 
 /// Whether other CPUs see a CPU's stores in the order in which it has made them.
@@ -75,15 +93,7 @@ const STORES_IN_ORDER: bool = cfg!(CONFIG_X86);
 /// `mm` is that of the current task, and not null.
 pub struct CurrentMm<'a> {
     mm: *mut bindings::mm_struct,
-    vdso: Vdso,
     _rcu: &'a rcu::Guard,
-}
-
-/// Where the vDSO is.
-#[derive(Clone, Copy)]
-struct Vdso {
-    start: usize,
-    size: usize,
 }
 
 /// What there is at an address.
@@ -143,11 +153,11 @@ impl Mapping {
 /// `i_sequence` is a number that an inode gets once and no other inode ever has
 /// (`get_inode_sequence_number()`). An inode that is evicted and read in again gets a new one: what
 /// happened to the file meanwhile, on a file system that was not mounted even, does not matter.
-/// As long as the inode lives, its change time moves with each write, truncation and hole, if the
-/// kernel is the one who keeps it: that is so on file systems that are on a block device and in
-/// memory (tmpfs, ramfs), and it is the file there that a mapping of an overlay has. A server can
-/// change a file without the kernel's knowledge (NFS, 9p, FUSE): [`FileVersion::is_stable`] says
-/// no.
+/// As long as the inode lives, its change time moves with each write, truncation and hole, on file
+/// systems [of which that is known](keeps_change_times). It is the file there that a mapping of an
+/// overlay has. A server can change a file without the kernel's knowledge (NFS, 9p, FUSE):
+/// [`FileVersion::is_stable`] says no. Nor does it believe in files that nobody has opened, as those
+/// of memfd_create(2): who can write to them is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileVersion {
     sequence: u64,
@@ -192,9 +202,8 @@ impl FileVersion {
     /// `inode` must point to memory that is, or within the present RCU read section was, an inode.
     #[inline]
     unsafe fn read(inode: *mut bindings::inode) -> Self {
-        // SAFETY: By the safety requirement. A superblock is freed a grace period after its
-        // inodes, and the module of its type after that. That fields may change is why they are
-        // read like this.
+        // SAFETY: By the safety requirement; a superblock is freed a grace period after its inodes.
+        // That fields may change is why they are read like this.
         unsafe {
             let writers: *mut i32 = (&raw mut (*inode).i_writecount).cast();
             let sequence: *mut i64 = (&raw mut (*inode).i_sequence).cast();
@@ -254,14 +263,16 @@ impl FileVersion {
             .ctime_sec
             .saturating_mul(1_000_000_000)
             .saturating_add(i64::from(self.ctime_nsec));
-        let margin = i64::from(self.granularity).saturating_mul(2).saturating_add(MARGIN);
+        let margin = i64::from(self.granularity)
+            .saturating_mul(2)
+            .saturating_add(MARGIN);
 
         now.saturating_sub(changed) > margin
     }
 }
 
-/// Whether the kernel is who keeps the change times of a file system's inodes, and what they are
-/// multiples of, in nanoseconds.
+/// Whether the change times of a superblock's inodes can be relied on, and what they are multiples
+/// of, in nanoseconds.
 ///
 /// # Safety
 ///
@@ -272,18 +283,16 @@ unsafe fn change_times(sb: *mut bindings::super_block) -> (bool, u32) {
         return (false, 0);
     }
     // SAFETY: By the safety requirement.
-    let (magic, granularity, kind) = unsafe {
+    let (magic, granularity, flags) = unsafe {
         (
             ptr::read_volatile(&raw const (*sb).s_magic),
             ptr::read_volatile(&raw const (*sb).s_time_gran),
-            ptr::read_volatile(&raw const (*sb).s_type),
+            ptr::read_volatile(&raw const (*sb).s_flags),
         )
     };
-    // SAFETY: As above: the type outlives its superblocks.
-    let flags = if kind.is_null() { 0 } else { unsafe { (*kind).fs_flags } };
-    let on_device = flags & bindings::FS_REQUIRES_DEV as i32 != 0;
+    let kept = keeps_change_times(magic) && flags & KERNEL_MOUNT == 0;
 
-    (on_device || is_in_memory(magic), granularity)
+    (kept, granularity)
 }
 
 impl<'a> CurrentMm<'a> {
@@ -291,22 +300,11 @@ impl<'a> CurrentMm<'a> {
     /// exiting tasks.
     #[inline]
     pub fn get(rcu: &'a rcu::Guard) -> Option<Self> {
-        let (mut size, mut start) = (0, 0);
-
         // SAFETY: `current` is valid, and `mm` is changed by the task itself only.
         let mm = unsafe { (*Task::current_raw()).mm };
-        if mm.is_null() {
-            return None;
-        }
-        // SAFETY: Both are valid for a write.
-        unsafe { bindings::current_vdso_image(&raw mut size, &raw mut start) };
 
         // INVARIANT: As checked.
-        Some(Self {
-            mm,
-            vdso: Vdso { start, size },
-            _rcu: rcu,
-        })
+        (!mm.is_null()).then_some(Self { mm, _rcu: rcu })
     }
 
     /// `mm_lock_seq`: odd while somebody changes the address space.
@@ -356,8 +354,10 @@ impl<'a> CurrentMm<'a> {
         if !unchanged(after) && !(STORES_IN_ORDER && still && read.is_unlocked(before, after)) {
             return None;
         }
-        let mapping = read.finish(&self.vdso);
-        mapping.contains(address).then_some(Lookup::Mapping(mapping))
+        let mapping = read.finish();
+        mapping
+            .contains(address)
+            .then_some(Lookup::Mapping(mapping))
     }
 }
 
@@ -367,7 +367,7 @@ struct Candidate {
     start: u64,
     end: u64,
     pgoff: u64,
-    special: bool,
+    is_vdso: bool,
     file: Option<FileVersion>,
 }
 
@@ -408,7 +408,7 @@ impl Candidate {
             start: start as u64,
             end: end as u64,
             pgoff: pgoff as u64,
-            special: special && file.is_none(),
+            is_vdso: special && file.is_none() && is_vdso(start as usize, end as usize),
             file,
         }
     }
@@ -442,15 +442,10 @@ impl Candidate {
     }
 
     #[inline]
-    fn finish(self, vdso: &Vdso) -> Mapping {
-        let size = self.end.wrapping_sub(self.start);
-        let is_vdso = self.special
-            && vdso.size != 0
-            && self.start == vdso.start as u64
-            && size >= vdso.size as u64;
+    fn finish(self) -> Mapping {
         let content = match self.file {
             Some(version) => Content::File(version),
-            None if is_vdso => Content::Vdso,
+            None if self.is_vdso => Content::Vdso,
             None => Content::Memory,
         };
         let base = match content {
@@ -465,4 +460,13 @@ impl Candidate {
             content,
         }
     }
+}
+
+/// Whether the current task's vDSO is mapped at `start..end`, as a whole.
+fn is_vdso(start: usize, end: usize) -> bool {
+    let (mut size, mut at) = (0, 0);
+
+    // SAFETY: Both are valid for a write.
+    unsafe { bindings::current_vdso_image(&raw mut size, &raw mut at) };
+    size != 0 && start == at && end.wrapping_sub(start) >= size
 }

@@ -111,7 +111,7 @@ struct place {
 	const char	*filter;
 	void		(*load)(void *arg);
 	bool		locked;		/* for writing, by the task, every time */
-	bool		everyone;	/* the task's own events are gone by then */
+	bool		everyone;	/* or of the task: inheriting a kprobe takes long */
 };
 
 FIXTURE_VARIANT(change)
@@ -170,19 +170,19 @@ FIXTURE_VARIANT_ADD(change, fault_handled) {
 
 FIXTURE_VARIANT_ADD(change, fork) {
 	.at = {
-		.function = "dup_mmap", .load = load_fork,
+		.function = "dup_mmap", .load = load_fork, .everyone = true,
 	},
 };
 
 FIXTURE_VARIANT_ADD(change, exec) {
 	.at = {
-		.function = "setup_arg_pages", .load = load_exec,
+		.function = "setup_arg_pages", .load = load_exec, .everyone = true,
 	},
 };
 
 FIXTURE_VARIANT_ADD(change, exec_begins) {
 	.at = {
-		.function = "begin_new_exec", .load = load_exec,
+		.function = "begin_new_exec", .load = load_exec, .everyone = true,
 	},
 };
 
@@ -227,7 +227,7 @@ static int open_change(struct bid_tool *t, const struct place *at, bool defer)
 	if (ret)
 		return ret;
 	attr.sample_type = ALL_FOUR | BID_ORIGIN;
-	attr.inherit = 1;
+	attr.inherit = !at->everyone;
 	if (defer)
 		bid_attr_defer(&attr);
 	ret = bid_tool_open(t, &attr, &maps, at->everyone ? -1 : 0, BID_EACH_CPU, 256);
