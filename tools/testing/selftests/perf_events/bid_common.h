@@ -33,11 +33,11 @@
 #define BID_RECORD_MAX		65528	/* the largest multiple of 8 in a u16 */
 #define BID_STATUS_NR		PERF_BUILD_ID_OFFSET_MAX
 
-#define BID_PERIOD_NS		500000
-/* Times that are limits: a kernel that checks itself takes so many times as long. */
+/* Times: a kernel that checks itself takes so many times as long for everything. */
 #ifndef BID_SLOWER
 #define BID_SLOWER		1
 #endif
+#define BID_PERIOD_NS		(500000 * BID_SLOWER)
 #define BID_DEADLINE_S		(25 * BID_SLOWER)
 #define BID_TIMEOUT_S		(60 * BID_SLOWER)	/* of a test: more than a deadline */
 #define BID_RING_PAGES		64
