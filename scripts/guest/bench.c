@@ -13,6 +13,7 @@
  */
 #include <err.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <linux/bpf.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -48,7 +49,7 @@ static const struct mode {
 	{ .name = "bpf_build_id", .sampled = true, .bpf = true },
 };
 
-/* Callchains that are made up, through files in memory */
+/* Callchains that are made up, through files in the working directory */
 
 static const char *dsos[DSOS_MAX];
 
@@ -58,11 +59,16 @@ static void map_dsos(void)
 	char *image = malloc(page);
 
 	for (int i = 0; i < DSOS_MAX; i++) {
-		int fd = memfd_create("dso", MFD_CLOEXEC);
+		char path[] = "bench.XXXXXX";
+		int fd = mkstemp(path);
 
 		bid_make_elf(image, page, i + 1);
 		if (fd < 0 || write(fd, image, page) != (ssize_t)page)
-			err(1, "memfd");
+			err(1, "%s", path);
+		/* one that can be written to is not known as well as a program is */
+		close(fd);
+		fd = open(path, O_RDONLY | O_CLOEXEC);
+		unlink(path);
 		dsos[i] = mmap(NULL, page, PROT_READ | PROT_EXEC, MAP_PRIVATE, fd, 0);
 		if (dsos[i] == MAP_FAILED)
 			err(1, "mmap");
@@ -71,6 +77,8 @@ static void map_dsos(void)
 		close(fd);
 	}
 	free(image);
+	/* nor one that was written a moment ago */
+	usleep(200000);
 }
 
 /* In frames[], which is on the stack. The innermost frame is the system call's own. */
