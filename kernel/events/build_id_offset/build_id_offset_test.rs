@@ -41,8 +41,11 @@ mod entry_tests {
     fn lays_out_a_resolved_entry() {
         for size in [1usize, 5, 8, 16, 20] {
             let id = &[0xeeu8; 20][..size];
-            let frame = frame(1, size as u32, id, 0x1234_5678);
+            let mut frame = frame(1, size as u32, id, 0x1234_5678);
             let entry = bytes(Entry::of_frame(&frame, 0x7f00_0000_1000, || None));
+            assert!(Entry::replace_resolved(&mut frame));
+            let replaced: [u8; 32] = zerocopy::transmute!(frame);
+            assert_eq!(replaced, entry);
 
             assert_eq!(usize::from(entry[0]), size);
             assert_eq!(entry[1..4], [0, 0, 0]);
@@ -427,6 +430,19 @@ mod cache_tests {
         let found = (1..=MANY).filter(|inode| get(&cache, &version(*inode)).is_some());
         assert_eq!(found.count() as u64, MANY - evicted);
         assert!(evicted > 0 && cache.len() <= 16);
+        cache.free();
+    }
+
+    #[test]
+    fn has_room_for_hundreds_of_files() {
+        const FILES: u64 = 400;
+        let cache = Cache::new();
+
+        for inode in 1..=FILES {
+            put(&cache, &version(inode), id(inode, 0));
+        }
+        let found = (1..=FILES).filter(|inode| get(&cache, &version(*inode)).is_some());
+        assert!(found.count() as u64 > FILES * 9 / 10);
         cache.free();
     }
 

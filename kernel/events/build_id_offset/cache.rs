@@ -226,7 +226,8 @@ impl Place {
     fn of(version: &FileVersion) -> Self {
         // Numbers are handed out one after the other: neighbours get different chunks.
         let hash = version.sequence().wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let slot = (hash >> 32) as u32 as u64 * (SLOTS - WAYS + 1) as u64 >> 32;
+        // Of other bits than the chunk, or the two would go together.
+        let slot = (((hash << 4) >> 32) * (SLOTS - WAYS + 1) as u64) >> 32;
 
         Self {
             chunk: (hash >> 60) as usize % CHUNKS,

@@ -84,7 +84,9 @@ fn resolve(addresses: &[c_ulong]) -> Option<KVec<Frame>> {
     }
 
     for (frame, address) in frames.iter_mut().zip(addresses) {
-        Entry::of_frame(frame, *address as u64, BuildId::of_vdso).replace(frame);
+        if !Entry::replace_resolved(frame) {
+            Entry::of_frame(frame, *address as u64, BuildId::of_vdso).replace(frame);
+        }
     }
     Some(frames)
 }

@@ -109,8 +109,8 @@ impl<'a> Kept<'a> {
 
     /// The entry at `at`; 0 if it is gone.
     fn get(&self, at: usize) -> u64 {
-        let tail = at.saturating_add(2) >= self.count;
-        let at = at.saturating_add(if tail { self.cut } else { 0 });
+        let in_tail = self.cut != 0 && at.saturating_add(2) >= self.count;
+        let at = at.saturating_add(if in_tail { self.cut } else { 0 });
 
         self.chain.get(at).unwrap_or(0)
     }
@@ -232,7 +232,9 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mu
 
     let resolved = frames.get_mut(user..).unwrap_or_default();
     for (frame, at) in resolved.iter_mut().zip(user..len) {
-        Entry::of_frame(frame, chain.get(at), BuildId::of_vdso).replace(frame);
+        if !Entry::replace_resolved(frame) {
+            Entry::of_frame(frame, chain.get(at), BuildId::of_vdso).replace(frame);
+        }
     }
 
     handle.put(&(len as u64));

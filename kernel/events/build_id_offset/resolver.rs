@@ -9,6 +9,7 @@
 //! mode, where the cache is filled.
 
 use kernel::build_id;
+use kernel::build_id::BuildId;
 use kernel::build_id::Frame;
 use kernel::mm::speculative::Content;
 use kernel::mm::speculative::CurrentMm;
@@ -32,7 +33,7 @@ pub(crate) use crate::fill::stop;
 
 /// Mappings that are remembered while a callchain is resolved: those of a program and the
 /// libraries that call each other.
-const RECENT: usize = 4;
+const RECENT: usize = 8;
 
 /// Resolves `frames` without a page fault, any context.
 pub(crate) fn resolve_nofault(frames: &mut [Frame]) {
@@ -88,16 +89,27 @@ struct Rest {
 struct Pass<'a> {
     rcu: &'a rcu::Guard,
     mm: Option<CurrentMm<'a>>,
-    recent: [Option<(Mapping, Known)>; RECENT],
-    /// Which of them is the next to be replaced.
-    oldest: usize,
+    recent: [Recent; RECENT],
+    /// How many there have been.
+    seen: usize,
     rest: Rest,
+}
+
+/// A mapping that one of the frames is in.
+#[derive(Clone, Copy)]
+struct Recent {
+    start: u64,
+    size: u64,
+    /// Offset of `start` in what is mapped.
+    base: u64,
+    known: Known,
 }
 
 /// What is known of a mapping's content.
 #[derive(Clone, Copy)]
 enum Known {
-    File(Answer),
+    Id(BuildId),
+    NoId,
     Vdso,
     NoFile,
     /// Nothing: another has to be asked.
@@ -110,8 +122,8 @@ impl<'a> Pass<'a> {
         Self {
             rcu,
             mm: CurrentMm::get(rcu),
-            recent: [None; RECENT],
-            oldest: 0,
+            recent: [Recent::NONE; RECENT],
+            seen: 0,
             rest: Rest::default(),
         }
     }
@@ -130,11 +142,12 @@ impl<'a> Pass<'a> {
     #[inline]
     fn resolve_like_another(&mut self, frame: &mut Frame) -> bool {
         let address = frame.value();
-        let recent = self.recent.iter().flatten();
 
-        for (mapping, known) in recent {
-            if mapping.contains(address) {
-                known.tell(mapping.offset_of(address), frame, &mut self.rest);
+        for recent in self.recent.iter().take(self.seen) {
+            let inside = address.wrapping_sub(recent.start);
+            if inside < recent.size {
+                let offset = inside.wrapping_add(recent.base);
+                recent.known.tell(offset, frame, &mut self.rest);
                 return true;
             }
         }
@@ -163,10 +176,10 @@ impl<'a> Pass<'a> {
 
         let known = self.content(&mapping);
         known.tell(mapping.offset_of(address), frame, &mut self.rest);
-        if let Some(slot) = self.recent.get_mut(self.oldest) {
-            *slot = Some((mapping, known));
+        if let Some(slot) = self.recent.get_mut(self.seen % RECENT) {
+            *slot = Recent::new(&mapping, known);
         }
-        self.oldest = self.oldest.wrapping_add(1) % RECENT;
+        self.seen = self.seen.wrapping_add(1);
     }
 
     /// What is known of what is mapped.
@@ -183,12 +196,37 @@ impl<'a> Pass<'a> {
             self.rest.unknown_file |= version.is_unnumbered();
             return Known::Nothing;
         }
-        if let Some(answer) = CACHE.get(&version, self.rcu) {
-            return Known::File(answer);
+        match CACHE.get(&version, self.rcu) {
+            Some(Answer::Id(id)) => Known::Id(id),
+            Some(Answer::NoId) => Known::NoId,
+            None => {
+                count(Counter::Miss);
+                self.rest.unknown_file |= version.is_settled();
+                Known::Nothing
+            }
         }
-        count(Counter::Miss);
-        self.rest.unknown_file |= version.is_settled();
-        Known::Nothing
+    }
+}
+
+impl Recent {
+    /// No mapping: no address is in it.
+    const NONE: Self = Self {
+        start: 0,
+        size: 0,
+        base: 0,
+        known: Known::Nothing,
+    };
+
+    #[inline]
+    fn new(mapping: &Mapping, known: Known) -> Self {
+        let start = mapping.start();
+
+        Self {
+            start,
+            size: mapping.end().wrapping_sub(start),
+            base: mapping.offset_of(start),
+            known,
+        }
     }
 }
 
@@ -197,11 +235,11 @@ impl Known {
     #[inline]
     fn tell(&self, offset: u64, frame: &mut Frame, rest: &mut Rest) {
         match self {
-            Self::File(Answer::Id(id)) => {
+            Self::Id(id) => {
                 count(Counter::Hit);
                 frame.set_resolved(id, offset);
             }
-            Self::File(Answer::NoId) => {
+            Self::NoId => {
                 count(Counter::NegativeHit);
                 frame.set_no_build_id();
             }

@@ -135,6 +135,18 @@ impl Mapping {
         self.start <= address && address < self.end
     }
 
+    /// Where it begins.
+    #[inline]
+    pub fn start(&self) -> u64 {
+        self.start
+    }
+
+    /// Where it ends.
+    #[inline]
+    pub fn end(&self) -> u64 {
+        self.end
+    }
+
     /// The file offset of an address in the mapping; in the vDSO, the offset in its image.
     #[inline]
     pub fn offset_of(&self, address: u64) -> u64 {
@@ -156,8 +168,8 @@ impl Mapping {
 /// As long as the inode lives, its change time moves with each write, truncation and hole, on file
 /// systems [of which that is known](keeps_change_times). It is the file there that a mapping of an
 /// overlay has. A server can change a file without the kernel's knowledge (NFS, 9p, FUSE):
-/// [`FileVersion::is_stable`] says no. Nor does it believe in files that nobody has opened, as those
-/// of memfd_create(2): who can write to them is not counted.
+/// [`FileVersion::is_stable`] says no. Nor does it believe in files that nobody has opened, like
+/// those of memfd_create(2): who can write to them is not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileVersion {
     sequence: u64,
@@ -408,7 +420,7 @@ impl Candidate {
             start: start as u64,
             end: end as u64,
             pgoff: pgoff as u64,
-            is_vdso: special && file.is_none() && is_vdso(start as usize, end as usize),
+            is_vdso: special && file.is_none() && is_vdso(start, end),
             file,
         }
     }
