@@ -89,7 +89,7 @@ struct Rest {
 struct Pass<'a> {
     rcu: &'a rcu::Guard,
     mm: Option<CurrentMm<'a>>,
-    recent: [Recent; RECENT],
+    recent: [Option<Recent>; RECENT],
     /// How many there have been.
     seen: usize,
     rest: Rest,
@@ -122,7 +122,7 @@ impl<'a> Pass<'a> {
         Self {
             rcu,
             mm: CurrentMm::get(rcu),
-            recent: [Recent::NONE; RECENT],
+            recent: [None; RECENT],
             seen: 0,
             rest: Rest::default(),
         }
@@ -143,7 +143,7 @@ impl<'a> Pass<'a> {
     fn resolve_like_another(&mut self, frame: &mut Frame) -> bool {
         let address = frame.value();
 
-        for recent in self.recent.iter().take(self.seen) {
+        for recent in self.recent.iter().map_while(Option::as_ref) {
             let inside = address.wrapping_sub(recent.start);
             if inside < recent.size {
                 let offset = inside.wrapping_add(recent.base);
@@ -177,7 +177,7 @@ impl<'a> Pass<'a> {
         let known = self.content(&mapping);
         known.tell(mapping.offset_of(address), frame, &mut self.rest);
         if let Some(slot) = self.recent.get_mut(self.seen % RECENT) {
-            *slot = Recent::new(&mapping, known);
+            *slot = Some(Recent::new(&mapping, known));
         }
         self.seen = self.seen.wrapping_add(1);
     }
@@ -209,14 +209,6 @@ impl<'a> Pass<'a> {
 }
 
 impl Recent {
-    /// No mapping: no address is in it.
-    const NONE: Self = Self {
-        start: 0,
-        size: 0,
-        base: 0,
-        known: Known::Nothing,
-    };
-
     #[inline]
     fn new(mapping: &Mapping, known: Known) -> Self {
         let start = mapping.start();
