@@ -10,7 +10,7 @@
 #   --kernel DIR   the kernel build directory (default: ours, built if need be)
 #   --cpus N       processors (2)
 #   --mem M        memory in MiB ($BID_MEM, or 1536)
-#   --append STR   more kernel command line
+#   --append STR   more kernel command line, after $BID_APPEND
 #   --timeout S    seconds until the guest is given up (300; 0: never), times
 #                  $BID_SLOWER if that is set
 #   --share DIR    a directory of the host, writable, at /mnt/host
@@ -28,7 +28,7 @@
 
 . "$(dirname "$0")/lib.sh"
 
-way=plain cpus=2 mem=${BID_MEM:-1536} append='' limit=300 share='' quiet='' kernel='' log='' accel='' qemu='' icount='' one_thread=''
+way=plain cpus=2 mem=${BID_MEM:-1536} append=${BID_APPEND:-} limit=300 share='' quiet='' kernel='' log='' accel='' qemu='' icount='' one_thread=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--plain | --vng) way=${1#--} ;;
@@ -36,7 +36,7 @@ while [ $# -gt 0 ]; do
 	--kernel) kernel=$2 && shift ;;
 	--cpus) cpus=$2 && shift ;;
 	--mem) mem=$2 && shift ;;
-	--append) append=$2 && shift ;;
+	--append) append+=" $2" && shift ;;
 	--timeout) limit=$2 && shift ;;
 	--share) share=$2 && shift ;;
 	--log) log=$2 && shift ;;
@@ -147,7 +147,7 @@ plain_command() {
 	read -r -d '' -a options <<<"$options" || true
 	COMMAND=("$TOP/scripts/enter.sh" "${binds[@]}" -r "$initramfs:/bid/initramfs" -b "$log:/bid/log" --
 		qemu-system-x86_64 "${options[@]}"
-		-append "console=ttyS0 panic=-1 oops=panic tsc=reliable ${share:+bid.share }$append")
+		-append "console=ttyS0 panic=-1 oops=panic tsc=reliable no_timer_check ${share:+bid.share }$append")
 }
 
 share_9p() { # share_9p TAG PATH [MORE-OPTIONS]

@@ -35,7 +35,7 @@
 
 #define WORKERS		2
 #define ROUND_CALLS	2000
-#define ROUND_LIMIT_S	(60 * BID_SLOWER)
+#define ROUND_LIMIT_S	(180 * BID_SLOWER)
 #define SLOTS		24
 #define KNOWN		1024		/* a power of two, as the next */
 #define COOKIES		4096
