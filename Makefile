@@ -12,9 +12,9 @@ export BID_CACHE DEBIAN_MIRROR JOBS
 # A target that works on a builder's own tree.
 need-kdir = $(if $(KDIR),,$(error say which kernel tree: make $@ KDIR=/path/to/linux))
 
-.PHONY: help setup apply unapply kernel boot demo cost bench series clean \
+.PHONY: help setup apply unapply kernel boot demo bench bench-kernel series clean \
 	test test-host test-static test-kunit test-selftests test-oracle test-differential \
-	test-record test-fuzz test-series
+	test-record test-fuzz test-series test-debug test-kcsan test-preempt
 
 help: ## this list
 	@echo 'The main job, and all tests (both set up what they need):'
@@ -69,13 +69,17 @@ test-differential: ## perf-bid against stock perf, on ordinary recordings
 test-record: ## what the options of perf-bid record do, in the guest
 test-fuzz: ## hostile inputs for perf-bid, made by libFuzzer (FUZZ_SECONDS=N: longer)
 test-series: ## each step of the series builds (slow; no part of test)
-test-host test-static test-kunit test-selftests test-oracle test-differential test-record test-fuzz test-series:
+test-debug: ## all of it on a kernel that looks for mistakes (slow; no part of test)
+test-kcsan: ## the tests of samples on a kernel that looks for data races (slow; no part of test)
+test-preempt: ## kernels of other preemption models build, boot and sample (slow; no part of test)
+test-host test-static test-kunit test-selftests test-oracle test-differential test-record test-fuzz \
+test-series test-debug test-kcsan test-preempt:
 	@scripts/setup.sh
 	@scripts/test.sh $(@:test-%=%)
 
-cost: ## what a sample costs, by what is in it, in instructions counted in the guest
+bench-kernel: ## what a sample costs, on ours and the stock kernel, in instructions counted in the guest
 	@scripts/setup.sh
-	@scripts/cost.sh
+	@scripts/bench-kernel.sh
 
 bench: ## times perf-bid and stock perf on the same files (QUICK=1: fewer of them)
 	@scripts/setup.sh

@@ -9,13 +9,16 @@
 #   --vng          virtme-ng
 #   --kernel DIR   the kernel build directory (default: ours, built if need be)
 #   --cpus N       processors (2)
-#   --mem M        memory in MiB (1536)
-#   --append STR   more kernel command line
-#   --timeout S    seconds until the guest is given up (300; 0: never)
+#   --mem M        memory in MiB ($BID_MEM, or 1536)
+#   --append STR   more kernel command line, after $BID_APPEND
+#   --timeout S    seconds until the guest is given up (300; 0: never), times
+#                  $BID_SLOWER if that is set
 #   --share DIR    a directory of the host, writable, at /mnt/host
 #   --qemu ARGS    more arguments for QEMU (plain way)
 #   --icount       the guest's clock counts instructions, a nanosecond each, on one
 #                  processor (plain way): what is timed there repeats
+#   --one-thread   emulates the processors by turns (plain way): slower, but what
+#                  patches the kernel's text cannot find them in disagreement
 #   --log FILE     where the kernel's messages go (default: in the cache's logs)
 #   --quiet        says nothing but what the command says
 #
@@ -25,7 +28,7 @@
 
 . "$(dirname "$0")/lib.sh"
 
-way=plain cpus=2 mem=1536 append='' limit=300 share='' quiet='' kernel='' log='' accel='' qemu='' icount=''
+way=plain cpus=2 mem=${BID_MEM:-1536} append=${BID_APPEND:-} limit=300 share='' quiet='' kernel='' log='' accel='' qemu='' icount='' one_thread=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--plain | --vng) way=${1#--} ;;
@@ -33,18 +36,20 @@ while [ $# -gt 0 ]; do
 	--kernel) kernel=$2 && shift ;;
 	--cpus) cpus=$2 && shift ;;
 	--mem) mem=$2 && shift ;;
-	--append) append=$2 && shift ;;
+	--append) append+=" $2" && shift ;;
 	--timeout) limit=$2 && shift ;;
 	--share) share=$2 && shift ;;
 	--log) log=$2 && shift ;;
 	--qemu) qemu=$2 && shift ;;
 	--icount) icount=1 ;;
+	--one-thread) one_thread=1 ;;
 	--accel) accel=$2 && shift ;; # for the probe alone
 	--) shift && break ;;
 	*) die "boot.sh: unknown option '$1'" ;;
 	esac
 	shift
 done
+limit=$((limit * ${BID_SLOWER:-1}))
 [ -z "$share" ] || [ -d "$share" ] || die "boot.sh: no directory $share"
 
 root=$("$TOP/scripts/rootfs.sh")
@@ -121,6 +126,7 @@ write_control() {
 # Sets COMMAND: QEMU with our initramfs, inside the root file system.
 plain_command() {
 	local cpu=max,la57=off threads=,thread=multi io options
+	[ -z "$one_thread" ] || threads=,thread=single
 	[ "$accel" = tcg ] || cpu=host threads=
 	if [ -n "$icount" ]; then
 		threads=,thread=single cpus=1 qemu="$qemu -icount shift=0"
@@ -141,7 +147,7 @@ plain_command() {
 	read -r -d '' -a options <<<"$options" || true
 	COMMAND=("$TOP/scripts/enter.sh" "${binds[@]}" -r "$initramfs:/bid/initramfs" -b "$log:/bid/log" --
 		qemu-system-x86_64 "${options[@]}"
-		-append "console=ttyS0 panic=-1 oops=panic tsc=reliable ${share:+bid.share }$append")
+		-append "console=ttyS0 panic=-1 oops=panic tsc=reliable no_timer_check ${share:+bid.share }$append")
 }
 
 share_9p() { # share_9p TAG PATH [MORE-OPTIONS]
@@ -176,15 +182,16 @@ run_guest() {
 	return $rc
 }
 
-# The first thing in the kernel's log that should not be there.
-kernel_trouble() {
-	tr -d '\r' <"$log" | grep -aE -m1 \
-		'Kernel panic|BUG: |Oops|WARNING: |general protection fault|possible (recursive|circular)|UBSAN|KASAN|KFENCE' || true
-}
+# What should not be in the kernel's log.
+TROUBLE='Kernel panic|BUG:? |Oops|WARNING: |INFO: |general protection fault|UBSAN:|ODEBUG:'
+TROUBLE+='|pagealloc: |panicked at|kmemleak: [0-9]+ new|kmemleak: .*disabled|KFENCE'
+TROUBLE=${BID_TROUBLE:-$TROUBLE}
+kernel_trouble() { tr -d '\r' <"$log" | grep -aE -m1 "$TROUBLE" || true; }
 
 fail_guest() {
 	printf 'error: %s\n  kernel log: %s\n' "$1" "$log" >&2
 	[ ! -s "$errors" ] || [ "$errors" = "$log" ] || sed 's/^/  emulator: /' "$errors" >&2
+	[ -z "$trouble" ] || tr -d '\r' <"$log" | grep -aE -m3 -A40 "$TROUBLE" | head -n 130 | sed 's/^/  kernel: /' >&2
 	exit "$2"
 }
 

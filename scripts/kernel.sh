@@ -4,16 +4,21 @@
 # kernel.sh: unpacks the kernel, puts the overlay on it and builds it.
 #
 #   kernel.sh source       prints the pristine source tree (unpacks it if need be)
-#   kernel.sh build        builds stock + overlay, prints the directory that has it
-#   kernel.sh path         prints that directory if the build in it is complete
+#   kernel.sh build [FLAVOUR]
+#                          builds stock + overlay, prints the directory that has it
+#   kernel.sh path [FLAVOUR]
+#                          prints that directory if the build in it is complete
 #   kernel.sh variant DIR NAME LOG [-d OPTION]... MAKE-ARGUMENT...
 #                          makes something in a copy of that build
 #   kernel.sh make SRC OUT MAKE-ARGUMENT...
 #                          makes something with the root file system's tools
 #   kernel.sh host KDIR    builds a builder's own tree with his own tools
 #
-# A build directory is $CACHE/kernel-<key>/{src,out}; the key covers whatever the
-# kernel depends on. src is a hard-link copy of the pristine tree in which the
+# A FLAVOUR is a file config/FLAVOUR.config, whose options go on top of those of
+# config/guest.config; without one, $BID_FLAVOUR is it, if that is set.
+#
+# A build directory is $CACHE/kernel-<key>/{src,out}, or FLAVOUR-<key>; the key
+# covers whatever the kernel depends on. src is a hard-link copy of the pristine tree in which the
 # files of the overlay replace their links. A new key starts as a copy of the
 # last build, and only files that differ get a new time stamp, so that
 # make rebuilds no more than it must. Inside the root file system it is always
@@ -23,6 +28,9 @@
 . "$(dirname "$0")/overlay-lib.sh"
 
 CONFIG=$TOP/config/guest.config
+# The files that say what is configured, and what the build directories are called.
+CONFIGS=("$CONFIG")
+NAME=kernel
 KEEP=3
 # Part of the key; a new number makes builds of before unused.
 FORMAT=1
@@ -39,6 +47,15 @@ find_source() {
 		tried+=("linux-source-$series")
 	done
 	die "no kernel source that patches/ supports: looked for ${tried[*]:-any patches/<series>/} in the root file system's /usr/src, which has: $(cd "$ROOTFS/usr/src" && echo linux-source-*)"
+}
+
+# From here on it is about FLAVOUR. Those are large, and one of each has to do.
+flavour() {
+	[ -n "$1" ] || return 0
+	[ -f "$TOP/config/$1.config" ] || die "no config/$1.config"
+	CONFIGS+=("$TOP/config/$1.config")
+	NAME=$1
+	KEEP=1
 }
 
 unpack() { tar -C "$2" --strip-components=1 -xf "$1"; }
@@ -62,16 +79,24 @@ need_source() {
 # The overlay's files that end up in the kernel image or its headers.
 kernel_files() { overlay_files | grep -Ev '^(Documentation|tools|samples/perf_events)/' || true; }
 
+# The patches that change more than tests: a new test is no new kernel.
+kernel_patches() {
+	local patch
+	for patch in $(overlay_patches "$SERIES"); do
+		! touched_files "$patch" | grep -qv '^tools/testing/' || echo "$patch"
+	done
+}
+
 # Sets DIR, the build directory for the content as it is now.
 need_dir() {
 	local patches=() files=()
 	need_source
-	mapfile -t patches < <(overlay_patches "$SERIES")
+	mapfile -t patches < <(kernel_patches)
 	mapfile -t files < <(kernel_files)
 	BASE="${SOURCE##*/} ${ROOTFS##*/}"
-	DIR=$CACHE/kernel-$({
+	DIR=$CACHE/$NAME-$({
 		echo "$BASE $FORMAT"
-		key "$CONFIG" "${patches[@]}" "${files[@]/#/$TOP/}"
+		key "${CONFIGS[@]}" "${patches[@]}" "${files[@]/#/$TOP/}"
 	} | sha256sum | cut -c1-16)
 }
 
@@ -100,7 +125,7 @@ find_seed() {
 			return
 		fi
 		exec {SEED_FD}>&-
-	done < <(find "$CACHE" -maxdepth 2 -path "$CACHE/kernel-*/tried" -printf '%T@ %p\n' | sort -rn | cut -d' ' -f2-)
+	done < <(find "$CACHE" -maxdepth 2 -path "$CACHE/$NAME-*/tried" -printf '%T@ %p\n' | sort -rn | cut -d' ' -f2-)
 }
 
 # Makes DIR/src and DIR/out; whatever an interrupted run left is redone.
@@ -158,12 +183,23 @@ missing_options() {
 	done <"$1"
 }
 
+# The last of each option's lines.
+last_of_each() {
+	awk '{
+		name = $0 ~ /^CONFIG_/ ? substr($0, 1, index($0, "=") - 1) : $0 ~ /^# CONFIG_.* is not set$/ ? $2 : ""
+		if (name == "") next
+		if (name in line) lines[line[name]] = ""
+		line[name] = ++n
+		lines[n] = $0
+	} END { for (i = 1; i <= n; i++) if (lines[i] != "") print lines[i] }' "$@"
+}
+
 # The fragment, without our own options where the overlay has none yet.
 fragment() {
 	if grep -rqs 'config PERF_BUILD_ID_OFFSET' "$1/kernel/events" "$1/init/Kconfig"; then
-		cat "$CONFIG"
+		last_of_each "${CONFIGS[@]}"
 	else
-		grep -v PERF_BUILD_ID_OFFSET "$CONFIG"
+		last_of_each "${CONFIGS[@]}" | grep -v PERF_BUILD_ID_OFFSET
 	fi
 }
 
@@ -181,7 +217,7 @@ update_config() { kmake "$1" "$2" olddefconfig; }
 configure() {
 	local stage=$1 now missing how
 	now=$({
-		cat "$CONFIG"
+		cat "${CONFIGS[@]}"
 		{ grep '/Kconfig[^/]*$' "$stage.list" || true; } | while read -r f; do cat "$stage/${f#+}"; done
 	} | sha256sum)
 	[ "$now" != "$(cat "$DIR/out/config-key" 2>/dev/null)" ] || return 0
@@ -195,7 +231,7 @@ configure() {
 	mv "$DIR/out/fragment.new" "$DIR/out/fragment"
 	step "configuring the kernel" "$LOGS/kernel-${DIR##*-}-config.log" "$how" "$DIR/src" "$DIR/out"
 	missing=$(missing_options "$DIR/out/fragment" "$DIR/out/.config")
-	[ -z "$missing" ] || die "these lines of config/guest.config did not make it into the .config:
+	[ -z "$missing" ] || die "these lines of ${CONFIGS[*]#"$TOP/"} did not make it into the .config:
 $(sed 's/^/  /' <<<"$missing")"
 	echo "$now" >"$DIR/out/config-key"
 }
@@ -208,7 +244,7 @@ prune() {
 		exec {fd}>"$LOCKS/${dir##*/}"
 		! flock -n "$fd" || rm -rf --one-file-system -- "$dir"
 		exec {fd}>&-
-	done < <(find "$CACHE" -maxdepth 1 -name 'kernel-*' -printf '%T@ %p\n' | sort -rn | cut -d' ' -f2-)
+	done < <(find "$CACHE" -maxdepth 1 -name "$NAME-*" -printf '%T@ %p\n' | sort -rn | cut -d' ' -f2-)
 	find "$CACHE" -maxdepth 1 -name 'stock-*' -mtime +7 -exec rm -rf --one-file-system -- {} +
 }
 
@@ -228,7 +264,8 @@ build_here() {
 	configure "$scratch/stage"
 	touch "$DIR/tried"
 	title="building the kernel"
-	[ ! -f "$DIR/out/arch/x86/boot/bzImage" ] || title="rebuilding the kernel"
+	[ "$NAME" = kernel ] || title+=" ($NAME)"
+	[ ! -f "$DIR/out/arch/x86/boot/bzImage" ] || title="re$title"
 	step "$title" "$LOGS/kernel-${DIR##*-}.log" kmake "$DIR/src" "$DIR/out" bzImage headers
 	touch "$DIR/complete"
 }
@@ -237,7 +274,7 @@ build() {
 	need_dir
 	# One at a time: the next one starts from what this one has built.
 	while [ ! -e "$DIR/complete" ]; do
-		locked kernel-build locked "${DIR##*/}" build_here
+		locked "build-$NAME" locked "${DIR##*/}" build_here
 	done
 	touch "$DIR" "$DIR/tried" "$DIR/complete"
 	prune
@@ -339,15 +376,19 @@ source)
 	need_source
 	echo "$SOURCE"
 	;;
-build) build ;;
+build)
+	flavour "${2:-${BID_FLAVOUR:-}}"
+	build
+	;;
 path)
+	flavour "${2:-${BID_FLAVOUR:-}}"
 	need_dir
-	[ -e "$DIR/complete" ] || die "the kernel is not built; run 'make kernel'"
+	[ -e "$DIR/complete" ] || die "the kernel is not built; run 'scripts/kernel.sh build ${CONFIGS[1]:+$NAME}'"
 	echo "$DIR"
 	;;
 host)
 	[ $# = 2 ] || die "usage: kernel.sh host KDIR"
 	host "$2"
 	;;
-*) die "usage: kernel.sh source|build|path|host KDIR" ;;
+*) die "usage: kernel.sh source|build [FLAVOUR]|path [FLAVOUR]|host KDIR" ;;
 esac

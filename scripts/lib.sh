@@ -12,6 +12,9 @@ CACHE=${BID_CACHE:-${XDG_CACHE_HOME:-${HOME:-/root}/.cache}/perf-build-id-offset
 LOGS=$CACHE/logs/${TOP##*/}-$(printf '%s' "$TOP" | sha256sum | cut -c1-8)
 LOCKS=$CACHE/locks
 JOBS=${JOBS:-$(nproc)}
+# A kernel of another flavour (config/$BID_FLAVOUR.config), how many times as long
+# it may take, and how much memory it has.
+export BID_FLAVOUR BID_SLOWER BID_MEM
 mkdir -p "$LOGS" "$LOCKS"
 
 say() { printf '==> %s\n' "$*" >&2; }

@@ -34,6 +34,7 @@ selftests() {
 		-r "$kernel/src:/bid/src" -r "$scratch/tests:/bid/src/$tests" \
 		-b "$scratch/obj:/bid/obj" -r "$kernel/out/usr:/bid/obj/usr" -b "$out:/bid/install" -- \
 		make -C /bid/src/tools/testing/selftests O=/bid/obj TARGETS=perf_events \
+		USERCFLAGS="-DBID_SLOWER=${BID_SLOWER:-1}" \
 		INSTALL_PATH=/bid/install FORCE_TARGETS=1 install
 }
 

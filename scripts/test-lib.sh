@@ -34,6 +34,20 @@ check() {
 	fi
 }
 
+# guest KERNEL-LOG BOOT-ARGUMENT... : boots; once more where two emulated processors
+# disagreed about patched kernel text. Seen with static keys of the stock kernel alone.
+guest() {
+	local log=$1 rc=0
+	shift
+	"$TOP/scripts/boot.sh" --quiet --log "$log" "$@" || rc=$?
+	if grep -q 'Oops: int3' "$log"; then
+		say "$PART: the emulated processors disagreed about patched kernel text; once more"
+		rc=0
+		"$TOP/scripts/boot.sh" --quiet --log "$log" "$@" || rc=$?
+	fi
+	return "$rc"
+}
+
 # ktap FILE PREFIX : counts the tests that FILE reports.
 ktap() {
 	local n before

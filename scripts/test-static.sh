@@ -125,7 +125,7 @@ checkpatch() {
 check "rustfmt" format
 check "the panic check finds a panic" panic_check_works
 check "no panic in $FEATURE" no_panics "$kernel/out" "$FEATURE/build_id_offset.o" .
-check "no panic in the abstractions" no_panics "$kernel/out" rust/kernel.o 'kernel::(build_id|perf_event)::'
+check "no panic in the abstractions" no_panics "$kernel/out" rust/kernel.o 'kernel::(build_id|mm::speculative|perf_event|shrinker|task_work)::'
 check "W=1 and clippy" no_warnings
 check "option off builds without warnings" option_off_builds
 check "option off costs nothing" option_off_costs_nothing

@@ -17,6 +17,7 @@ struct perf_event;
 struct perf_output_handle;
 struct perf_sample_data;
 struct pt_regs;
+struct vm_area_struct;
 
 #ifdef CONFIG_PERF_BUILD_ID_OFFSET
 
@@ -29,6 +30,9 @@ struct pt_regs;
 
 /* On while there is an event with one of PERF_SAMPLE_BUILD_ID_TYPES. */
 DECLARE_STATIC_KEY_FALSE(perf_build_id_offset_key);
+
+/* On while what becomes of addresses is counted, for debugfs. */
+DECLARE_STATIC_KEY_FALSE(perf_build_id_offset_counting);
 
 /* At boot, before the first event. */
 void perf_build_id_offset_init(void);
@@ -59,6 +63,12 @@ void perf_build_id_offset_output(struct perf_output_handle *handle,
 				 struct perf_event *event);
 
 /*
+ * A mapping was made, or its protection changed. Task context, with the mmap
+ * lock held for writing; does not sleep for long.
+ */
+void perf_build_id_offset_mapped(struct vm_area_struct *vma);
+
+/*
  * The perf core's part: calls @output for every event that gets side-band
  * records from the current task, with preemption disabled.
  */
@@ -69,6 +79,12 @@ static __always_inline bool perf_build_id_offset_wanted(u64 sample_type)
 {
 	return static_branch_unlikely(&perf_build_id_offset_key) &&
 	       (sample_type & PERF_SAMPLE_BUILD_ID_TYPES);
+}
+
+static __always_inline void perf_build_id_offset_mmap(struct vm_area_struct *vma)
+{
+	if (static_branch_unlikely(&perf_build_id_offset_key))
+		perf_build_id_offset_mapped(vma);
 }
 
 /* The sample types that the new ones are made from. */
@@ -113,6 +129,8 @@ static inline void perf_build_id_offset_output(struct perf_output_handle *handle
 					       struct perf_event_header *header,
 					       struct perf_sample_data *data,
 					       struct perf_event *event) {}
+
+static inline void perf_build_id_offset_mmap(struct vm_area_struct *vma) {}
 
 static __always_inline bool perf_build_id_offset_wanted(u64 sample_type)
 {

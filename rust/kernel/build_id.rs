@@ -22,7 +22,11 @@ use zerocopy_derive::Immutable;
 use zerocopy_derive::KnownLayout;
 
 use crate::bindings;
+use crate::error::to_result;
+use crate::fs::File;
+use crate::mm::virt::VmaRef;
 use crate::prelude::*;
+use crate::sync::aref::ARef;
 
 /// The most bytes that a build ID can have.
 pub const BUILD_ID_SIZE_MAX: usize = bindings::BUILD_ID_SIZE_MAX as usize;
@@ -42,6 +46,10 @@ pub struct Frame {
     build_id: [u8; BUILD_ID_SIZE_MAX],
     value: u64,
 }
+
+/// The two statuses, in the low byte.
+const VALID: u32 = bindings::bpf_stack_build_id_status_BPF_STACK_BUILD_ID_VALID;
+const IP: u32 = bindings::bpf_stack_build_id_status_BPF_STACK_BUILD_ID_IP;
 
 const _: () = {
     assert!(size_of::<Frame>() == size_of::<bindings::bpf_stack_build_id>());
@@ -90,8 +98,6 @@ impl Frame {
     /// Returns what became of this frame. It is [`Outcome::Busy`] while nothing has.
     #[inline]
     pub fn outcome(&self) -> Outcome {
-        const VALID: u32 = bindings::bpf_stack_build_id_status_BPF_STACK_BUILD_ID_VALID;
-
         let detail = (self.status >> 8) as u16;
         if self.status as u8 == VALID as u8 {
             return match detail {
@@ -109,6 +115,45 @@ impl Frame {
             bindings::EBUSY | bindings::EINTR | 0 => Outcome::Busy,
             _ => Outcome::NoBuildId,
         }
+    }
+
+    /// Says what became of this frame: it has `build_id`, and is at `offset` of the file.
+    #[inline]
+    pub fn set_resolved(&mut self, build_id: &BuildId, offset: u64) {
+        self.status = VALID | u32::from(build_id.size()) << 8;
+        self.build_id = *build_id.padded();
+        self.value = offset;
+    }
+
+    /// Says what became of this frame: it is at `offset` of the vDSO's image.
+    #[inline]
+    pub fn set_vdso(&mut self, offset: u64) {
+        self.status = VALID;
+        self.value = offset;
+    }
+
+    /// Says what became of this frame: it is in no file.
+    #[inline]
+    pub fn set_no_file(&mut self) {
+        self.status = IP | bindings::ENXIO << 8;
+    }
+
+    /// Says what became of this frame: its file has no build ID.
+    #[inline]
+    pub fn set_no_build_id(&mut self) {
+        self.status = IP | bindings::EINVAL << 8;
+    }
+
+    /// Says what became of this frame: there is no user address space.
+    #[inline]
+    pub fn set_no_mm(&mut self) {
+        self.status = IP | bindings::ESRCH << 8;
+    }
+
+    /// Whether nothing has become of this frame yet.
+    #[inline]
+    pub fn is_new(&self) -> bool {
+        self.status == 0
     }
 
     /// The build ID, zero padded, once the frame is [resolved](Outcome::Resolved).
@@ -131,7 +176,8 @@ fn frame_count(frames: &[Frame]) -> u32 {
     u32::try_from(frames.len()).unwrap_or(u32::MAX)
 }
 
-/// Resolves user addresses of the current task without a page fault.
+/// Resolves user addresses of the current task without a page fault. Frames that something has
+/// become of already stay as they are.
 ///
 /// Can be called in any context. With interrupts disabled only the first call in an interrupt can
 /// succeed, hence all that is to be resolved there goes into one call.
@@ -144,7 +190,8 @@ pub fn resolve_nofault(frames: &mut [Frame]) {
     unsafe { bindings::stack_map_resolve_build_ids(frames.as_mut_ptr().cast(), count, false) };
 }
 
-/// Resolves user addresses of the current task, and reads from files where it has to.
+/// Resolves user addresses of the current task, and reads from files where it has to. Frames that
+/// something has become of already stay as they are.
 ///
 /// May sleep and take page faults: not for use in atomic context.
 #[inline]
@@ -155,6 +202,25 @@ pub fn resolve(frames: &mut [Frame]) {
 
     // SAFETY: As in `resolve_nofault()`.
     unsafe { bindings::stack_map_resolve_build_ids(frames.as_mut_ptr().cast(), count, true) };
+}
+
+/// The file behind a mapping.
+#[inline]
+pub fn file_of(vma: &VmaRef) -> Option<&File> {
+    // SAFETY: `vma` is locked, at least against changes.
+    let file = unsafe { (*vma.as_ptr()).vm_file };
+
+    // SAFETY: If it is not null, the mapping has a reference to the file, so it is valid for as
+    // long as `vma` is, and `fdget_pos()` takes the lock as that is not the only one.
+    (!file.is_null()).then(|| unsafe { File::from_raw_file(file) })
+}
+
+/// The file behind an address of the current task. May sleep.
+pub fn file_at(address: usize) -> Option<ARef<File>> {
+    let task = crate::current!();
+    let mm = task.mm()?.mmap_read_lock();
+
+    mm.vma_lookup(address).and_then(file_of).map(ARef::from)
 }
 
 /// A build ID.
@@ -174,9 +240,10 @@ impl BuildId {
     /// Can be called in any context.
     #[inline]
     pub fn of_vdso() -> Option<Self> {
-        let mut size = 0;
-        // SAFETY: `size` is valid for a write.
-        let image: *const u8 = unsafe { bindings::current_vdso_image(&raw mut size) }.cast();
+        let (mut size, mut start) = (0, 0);
+        // SAFETY: Both are valid for a write.
+        let image: *const u8 =
+            unsafe { bindings::current_vdso_image(&raw mut size, &raw mut start) }.cast();
         if image.is_null() {
             return None;
         }
@@ -184,6 +251,24 @@ impl BuildId {
         // SAFETY: A vDSO image is part of the kernel: it is never freed, and not written to after
         // boot.
         Self::of_elf(unsafe { core::slice::from_raw_parts(image, size) })
+    }
+
+    /// The build ID of an open file, which is read where it is not in memory. [`None`] if it is
+    /// known to have none.
+    ///
+    /// Fails where the file could not be read. Task context, may sleep.
+    pub fn of_file(file: &File) -> Result<Option<Self>> {
+        let (mut data, mut size) = ([0; BUILD_ID_SIZE_MAX], 0);
+
+        // SAFETY: The file is open, and both are valid for what is written to them.
+        let result = to_result(unsafe {
+            bindings::build_id_parse_file(file.as_ptr(), data.as_mut_ptr(), &raw mut size)
+        });
+        match result {
+            Ok(()) => Ok(data.get(..size as usize).and_then(Self::new)),
+            Err(error) if error == EINVAL => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// The build ID of an ELF file of this machine's byte order that is in memory as a whole.
@@ -266,6 +351,37 @@ impl BuildId {
             size: bytes.len() as u8,
             data,
         })
+    }
+
+    /// The bytes, zero padded, as words.
+    #[inline]
+    pub fn to_words(&self) -> [i64; 3] {
+        let mut words = [0; 3];
+        for (word, bytes) in words.iter_mut().zip(self.data.chunks(size_of::<i64>())) {
+            let mut padded = [0; size_of::<i64>()];
+            padded
+                .iter_mut()
+                .zip(bytes)
+                .for_each(|(to, from)| *to = *from);
+            *word = i64::from_ne_bytes(padded);
+        }
+        words
+    }
+
+    /// Makes a build ID of what [`to_words`](Self::to_words) has returned for one of that size.
+    #[inline]
+    pub fn from_words(words: &[i64; 3], size: u8) -> Option<Self> {
+        if size == 0 || usize::from(size) > BUILD_ID_SIZE_MAX {
+            return None;
+        }
+
+        let mut data = *words.as_bytes().first_chunk()?;
+        data.iter_mut()
+            .skip(usize::from(size))
+            .for_each(|byte: &mut u8| *byte = 0);
+
+        // INVARIANT: The size was checked above; the rest of `data` is zero.
+        Some(Self { size, data })
     }
 
     /// The true length, 1 to [`BUILD_ID_SIZE_MAX`].

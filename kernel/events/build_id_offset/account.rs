@@ -17,6 +17,7 @@ use kernel::sync::global_lock;
 use kernel::sync::rcu;
 
 use crate::hooks;
+use crate::resolver;
 use crate::room;
 
 /// Where callchains are resolved.
@@ -26,6 +27,12 @@ pub(crate) static BUFFERS: ContextBuffers<Frame> = ContextBuffers::new();
 struct Counts {
     nr_build_id_offset_events: usize,
     nr_callchain_build_id_offset_events: usize,
+}
+
+impl Counts {
+    fn is_zero(&self) -> bool {
+        self.nr_build_id_offset_events == 0 && self.nr_callchain_build_id_offset_events == 0
+    }
 }
 
 /// The events that [want](wants_deferred_output) a deferred callchain.
@@ -69,16 +76,24 @@ pub(crate) unsafe fn init() {
 pub(crate) fn get(event: &PerfEvent) -> Result {
     let sample_type = event.sample_type();
     let mut counts = COUNTS.lock();
+    let callchain = sample_type.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET);
+    let more = counts
+        .nr_callchain_build_id_offset_events
+        .checked_add(usize::from(callchain))
+        .ok_or(EOVERFLOW)?;
 
-    if sample_type.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET) {
-        let nr = counts.nr_callchain_build_id_offset_events;
-        let more = nr.checked_add(1).ok_or(EOVERFLOW)?;
-
-        if nr == 0 {
-            BUFFERS.alloc(callchain_len(), Frame::new(0))?;
-        }
-        counts.nr_callchain_build_id_offset_events = more;
+    if counts.is_zero() {
+        resolver::start()?;
     }
+    if callchain && counts.nr_callchain_build_id_offset_events == 0 {
+        if let Err(error) = BUFFERS.alloc(callchain_len(), Frame::new(0)) {
+            if counts.is_zero() {
+                resolver::stop();
+            }
+            return Err(error);
+        }
+    }
+    counts.nr_callchain_build_id_offset_events = more;
     if sample_type.contains(SampleType::BUILD_ID_OFFSET) {
         counts.nr_build_id_offset_events = counts.nr_build_id_offset_events.saturating_add(1);
     }
@@ -110,12 +125,36 @@ pub(crate) fn put(event: &PerfEvent) {
         NR_DEFERRED_OUTPUT_EVENTS.add(-1, Relaxed);
     }
 
-    if counts.nr_build_id_offset_events == 0 && counts.nr_callchain_build_id_offset_events == 0 {
+    if counts.is_zero() {
+        resolver::stop();
         // A sample that was sized with the hooks must be written with them. Both are in one RCU
         // read section.
         rcu::synchronize_rcu_expedited();
     }
     hooks::disable();
+}
+
+/// What exists because of events.
+pub(crate) struct Existing {
+    pub(crate) ip_events: usize,
+    pub(crate) callchain_events: usize,
+    pub(crate) deferred_events: usize,
+    pub(crate) buffers: bool,
+}
+
+/// Counts what exists because of events.
+///
+/// Task context, may sleep.
+pub(crate) fn existing() -> Existing {
+    let counts = COUNTS.lock();
+
+    Existing {
+        ip_events: counts.nr_build_id_offset_events,
+        callchain_events: counts.nr_callchain_build_id_offset_events,
+        deferred_events: usize::try_from(NR_DEFERRED_OUTPUT_EVENTS.load(Relaxed))
+            .unwrap_or(usize::MAX),
+        buffers: BUFFERS.exist(),
+    }
 }
 
 /// The most entries of a callchain that can be captured and that a record has room for.

@@ -15,8 +15,13 @@
 //! | [`room`] | how many entries fit into a record | any, pure |
 //! | [`chain`] | which entries of a callchain are user addresses | any, pure |
 //! | [`entry`] | an entry and its statuses | any, pure |
+//! | [`resolver`] | from an address to a build ID | any |
+//! | `cache` | the build IDs of files, found without a lock | any |
+//! | `fill` | how they get there | task, may fault |
+//! | `count` | what becomes of addresses, while somebody wants to know | any |
 //! | [`immediate`] | resolving and writing while the sample is taken | any |
 //! | [`deferred`] | resolving before the return to user mode | task, may fault |
+//! | [`state`] | the file that tells what exists | task |
 //!
 //! *Any* includes NMI: no allocation, no lock, no sleep, and no operation that could panic.
 //!
@@ -24,13 +29,29 @@
 //! depends on how many entries it has and not on what becomes of them, and nothing has to be kept
 //! between the two, where a BPF program may run and take samples of its own.
 
-/// What the kernel's messages from here begin with.
-const __LOG_PREFIX: &[u8] = b"perf_build_id_offset\0";
-
 mod account;
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET_CACHE)]
+mod cache;
 mod chain;
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET_CACHE)]
+mod count;
 mod deferred;
 mod entry;
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET_CACHE)]
+mod fill;
 pub mod hooks;
 mod immediate;
+#[cfg_attr(not(CONFIG_PERF_BUILD_ID_OFFSET_CACHE), path = "uncached.rs")]
+mod resolver;
 mod room;
+mod state;
+
+use kernel::prelude::*;
+
+module! {
+    type: state::State,
+    name: "perf_build_id_offset",
+    authors: ["Rust for Linux Contributors"],
+    description: "Build ID and file offset in perf samples",
+    license: "GPL",
+}

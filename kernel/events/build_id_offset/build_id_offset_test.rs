@@ -8,6 +8,9 @@
 use kernel::prelude::kunit_tests;
 
 #[allow(dead_code)]
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET_CACHE)]
+mod cache;
+#[allow(dead_code)]
 mod chain;
 #[allow(dead_code)]
 mod entry;
@@ -38,8 +41,11 @@ mod entry_tests {
     fn lays_out_a_resolved_entry() {
         for size in [1usize, 5, 8, 16, 20] {
             let id = &[0xeeu8; 20][..size];
-            let frame = frame(1, size as u32, id, 0x1234_5678);
+            let mut frame = frame(1, size as u32, id, 0x1234_5678);
             let entry = bytes(Entry::of_frame(&frame, 0x7f00_0000_1000, || None));
+            assert!(Entry::replace_resolved(&mut frame));
+            let replaced: [u8; 32] = zerocopy::transmute!(frame);
+            assert_eq!(replaced, entry);
 
             assert_eq!(usize::from(entry[0]), size);
             assert_eq!(entry[1..4], [0, 0, 0]);
@@ -305,5 +311,225 @@ mod chain_tests {
             (0x40_2000, Kind::User),
             (u64::MAX, Kind::User),
         ]);
+    }
+}
+
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET_CACHE)]
+#[kunit_tests(perf_build_id_offset_cache)]
+mod cache_tests {
+    use crate::cache::*;
+    use kernel::build_id::BuildId;
+    use kernel::impl_has_work;
+    use kernel::mm::speculative::FileVersion;
+    use kernel::new_work;
+    use kernel::prelude::*;
+    use kernel::sync::atomic::Atomic;
+    use kernel::sync::atomic::Relaxed;
+    use kernel::sync::rcu;
+    use kernel::sync::Arc;
+    use kernel::sync::Completion;
+    use kernel::workqueue;
+    use kernel::workqueue::Work;
+    use kernel::workqueue::WorkItem;
+
+    /// More files than the table has room for.
+    const MANY: u64 = 5000;
+
+    fn version(inode: u64) -> FileVersion {
+        FileVersion::new(inode, 1_700_000_000, 5)
+    }
+
+    /// An ID that says which inode and second it is of.
+    fn id(inode: u64, second: i64) -> Answer {
+        let mut bytes = [0u8; 20];
+        bytes[..8].copy_from_slice(&inode.to_ne_bytes());
+        bytes[8..16].copy_from_slice(&second.to_ne_bytes());
+        bytes[16..].copy_from_slice(&(inode as u32 ^ second as u32).to_ne_bytes());
+        BuildId::new(&bytes).map_or(Answer::NoId, Answer::Id)
+    }
+
+    fn get(cache: &Cache, version: &FileVersion) -> Option<Answer> {
+        cache.get(version, &rcu::read_lock())
+    }
+
+    fn put(cache: &Cache, version: &FileVersion, answer: Answer) -> Stored {
+        assert!(cache.reserve(version).is_ok());
+        cache.put(version, answer, &rcu::read_lock())
+    }
+
+    #[test]
+    fn finds_what_was_stored() {
+        let cache = Cache::new();
+
+        assert_eq!(get(&cache, &version(7)), None);
+        assert_eq!(put(&cache, &version(7), id(7, 0)), Stored::Yes);
+        assert_eq!(put(&cache, &version(8), Answer::NoId), Stored::Yes);
+        assert_eq!(get(&cache, &version(7)), Some(id(7, 0)));
+        assert_eq!(get(&cache, &version(8)), Some(Answer::NoId));
+        assert_eq!(get(&cache, &version(9)), None);
+        cache.free();
+    }
+
+    #[test]
+    fn keeps_ids_of_every_length() {
+        let cache = Cache::new();
+
+        for size in 1..=20usize {
+            let id = BuildId::new(&[0xa5; 20][..size]).map_or(Answer::NoId, Answer::Id);
+            put(&cache, &version(size as u64), id);
+            assert_eq!(get(&cache, &version(size as u64)), Some(id));
+        }
+        cache.free();
+    }
+
+    #[test]
+    fn does_not_answer_for_another_version() {
+        let cache = Cache::new();
+        let later = [
+            FileVersion::new(7, 1_700_000_000, 6),
+            FileVersion::new(7, 1_700_000_001, 5),
+            FileVersion::new(7, 1_699_999_999, 5),
+        ];
+
+        put(&cache, &version(7), id(7, 0));
+        for version in &later {
+            assert_eq!(get(&cache, version), None);
+        }
+        // The new version takes the old one's place.
+        assert_eq!(put(&cache, &later[0], id(7, 1)), Stored::Yes);
+        assert_eq!(get(&cache, &later[0]), Some(id(7, 1)));
+        assert_eq!(get(&cache, &version(7)), None);
+        cache.free();
+    }
+
+    #[test]
+    fn forgets() {
+        let cache = Cache::new();
+
+        put(&cache, &version(7), id(7, 0));
+        put(&cache, &version(8), id(8, 0));
+        cache.forget(&FileVersion::new(7, 0, 0), &rcu::read_lock());
+        assert_eq!(get(&cache, &version(7)), None);
+        assert_eq!(get(&cache, &version(8)), Some(id(8, 0)));
+        cache.free();
+    }
+
+    #[test]
+    fn evicts_and_stays_within_its_limit() {
+        let cache = Cache::new();
+        let mut evicted = 0;
+
+        for inode in 1..=MANY {
+            match put(&cache, &version(inode), id(inode, 0)) {
+                Stored::Yes => (),
+                Stored::Evicted => evicted += 1,
+                Stored::No => panic!("not stored"),
+            }
+            assert_eq!(get(&cache, &version(inode)), Some(id(inode, 0)));
+        }
+        let found = (1..=MANY).filter(|inode| get(&cache, &version(*inode)).is_some());
+        assert_eq!(found.count() as u64, MANY - evicted);
+        assert!(evicted > 0 && cache.len() <= 16);
+        cache.free();
+    }
+
+    #[test]
+    fn has_room_for_hundreds_of_files() {
+        const FILES: u64 = 400;
+        let cache = Cache::new();
+
+        for inode in 1..=FILES {
+            put(&cache, &version(inode), id(inode, 0));
+        }
+        let found = (1..=FILES).filter(|inode| get(&cache, &version(*inode)).is_some());
+        assert!(found.count() as u64 > FILES * 9 / 10);
+        cache.free();
+    }
+
+    #[test]
+    fn needs_memory_and_gives_it_back() {
+        let cache = Cache::new();
+
+        let stored = cache.put(&version(7), id(7, 0), &rcu::read_lock());
+        assert_eq!(stored, Stored::No);
+        put(&cache, &version(7), id(7, 0));
+        assert_eq!(cache.len(), 1);
+        assert_eq!(cache.free(), 1);
+        assert_eq!(cache.len(), 0);
+        assert_eq!(get(&cache, &version(7)), None);
+    }
+
+    /// What is written to by several, and read, and thrown away, at the same time.
+    static SHARED: Cache = Cache::new();
+    static STOP: Atomic<i32> = Atomic::new(0);
+
+    #[pin_data]
+    struct Writer {
+        #[pin]
+        work: Work<Writer>,
+        #[pin]
+        done: Completion,
+        turn: i64,
+    }
+
+    impl_has_work! {
+        impl HasWork<Self> for Writer { self.work }
+    }
+
+    impl WorkItem for Writer {
+        type Pointer = Arc<Writer>;
+
+        fn run(this: Arc<Writer>) {
+            let mut second = this.turn;
+            while STOP.load(Relaxed) == 0 {
+                for inode in 1..=200 {
+                    let version = FileVersion::new(inode, second, inode as u32);
+                    let _ = SHARED.reserve(&version);
+                    SHARED.put(&version, id(inode, second), &rcu::read_lock());
+                }
+                second = (second + 2) % 8;
+            }
+            this.done.complete_all();
+        }
+    }
+
+    #[test]
+    fn readers_never_see_a_mixture() -> Result {
+        let mut writers = KVec::new();
+        for turn in 0..2 {
+            let writer = Arc::pin_init(
+                pin_init!(Writer {
+                    work <- new_work!("Writer::work"),
+                    done <- Completion::new(),
+                    turn,
+                }),
+                GFP_KERNEL,
+            )?;
+            let _ = workqueue::system_unbound().enqueue(writer.clone());
+            writers.push(writer, GFP_KERNEL)?;
+        }
+
+        let (mut hits, mut wrong) = (0u64, 0u64);
+        for round in 0..2000u32 {
+            for inode in 1..=200 {
+                let second = i64::from(round % 8);
+                let version = FileVersion::new(inode, second, inode as u32);
+                if let Some(answer) = get(&SHARED, &version) {
+                    hits += 1;
+                    wrong += u64::from(answer != id(inode, second));
+                }
+            }
+            if round % 100 == 99 {
+                SHARED.free();
+            }
+        }
+        STOP.store(1, Relaxed);
+        for writer in &writers {
+            writer.done.wait_for_completion();
+        }
+        SHARED.free();
+        assert_eq!(wrong, 0);
+        assert!(hits > 0);
+        Ok(())
     }
 }

@@ -26,6 +26,7 @@ use kernel::unwind::Work;
 use crate::account;
 use crate::entry::Entry;
 use crate::entry::Status;
+use crate::resolver;
 use crate::room::Room;
 
 /// The registration with the unwinder. Without one, nothing is deferred.
@@ -71,9 +72,9 @@ fn resolve(addresses: &[c_ulong]) -> Option<KVec<Frame>> {
             .ok()?;
     }
 
-    // Most of the time everything is in memory, and looking there is many times cheaper than
-    // reading from files.
-    build_id::resolve_nofault(&mut frames);
+    // Most of the time everything is known, or in memory, and looking there is many times cheaper
+    // than reading from files.
+    resolver::resolve_and_fill(&mut frames, addresses);
     // A task that exits can no longer be killed out of waiting for a file.
     if !perf_event::current_is_exiting() {
         frames
@@ -83,7 +84,9 @@ fn resolve(addresses: &[c_ulong]) -> Option<KVec<Frame>> {
     }
 
     for (frame, address) in frames.iter_mut().zip(addresses) {
-        Entry::of_frame(frame, *address as u64, BuildId::of_vdso).replace(frame);
+        if !Entry::replace_resolved(frame) {
+            Entry::of_frame(frame, *address as u64, BuildId::of_vdso).replace(frame);
+        }
     }
     Some(frames)
 }

@@ -8,6 +8,7 @@
 use kernel::bindings;
 use kernel::error::from_result;
 use kernel::jump_label;
+use kernel::mm::virt::VmaRef;
 use kernel::perf_event::EventHeader;
 use kernel::perf_event::OutputHandle;
 use kernel::perf_event::PerfEvent;
@@ -17,6 +18,7 @@ use kernel::prelude::*;
 use crate::account;
 use crate::deferred;
 use crate::immediate;
+use crate::resolver;
 
 /// Called at boot, before the first event.
 ///
@@ -27,6 +29,8 @@ use crate::immediate;
 pub unsafe extern "C" fn perf_build_id_offset_init() {
     // SAFETY: By the safety requirement.
     unsafe { account::init() };
+    // SAFETY: By the safety requirement.
+    unsafe { resolver::init() };
 
     // Where the architecture has no unwinder, the sample resolves what it can.
     if let Err(error) = deferred::init() {
@@ -130,6 +134,63 @@ pub unsafe extern "C" fn perf_build_id_offset_output(
     immediate::output(handle, header, data, event);
 }
 
+/// Called when a mapping was made, or its protection changed.
+///
+/// Task context.
+///
+/// # Safety
+///
+/// `vma` must be a mapping of the current task, whose mmap lock must be held for writing.
+#[export]
+pub unsafe extern "C" fn perf_build_id_offset_mapped(vma: *mut bindings::vm_area_struct) {
+    // SAFETY: By the safety requirement.
+    resolver::mapped(unsafe { VmaRef::from_raw(vma) });
+}
+
+/// Whether what becomes of addresses is counted.
+#[cfg(CONFIG_PERF_BUILD_ID_OFFSET_CACHE)]
+#[inline(always)]
+pub(crate) fn counting() -> bool {
+    #[cfg(CONFIG_JUMP_LABEL)]
+    {
+        // SAFETY: The key is defined in kernel/events/core.c.
+        unsafe {
+            jump_label::arch_static_branch! {
+                bindings::perf_build_id_offset_counting, Key, key, false
+            }
+        }
+    }
+    #[cfg(not(CONFIG_JUMP_LABEL))]
+    {
+        // SAFETY: As above.
+        unsafe { bindings::static_key_count(counting_key()) > 0 }
+    }
+}
+
+/// A static key by itself, which [`jump_label`] wants to have as a field.
+#[repr(C)]
+#[cfg(all(CONFIG_PERF_BUILD_ID_OFFSET_CACHE, CONFIG_JUMP_LABEL))]
+struct Key {
+    key: bindings::static_key_false,
+}
+
+/// Switches [`counting`] on or off, which it must not be already. May sleep.
+pub(crate) fn set_counting(on: bool) {
+    // SAFETY: The key is defined in kernel/events/core.c; it is switched off only when it is on.
+    unsafe {
+        if on {
+            jump_label::static_key_inc(counting_key());
+        } else {
+            jump_label::static_key_dec(counting_key());
+        }
+    }
+}
+
+/// The static key of [`counting`].
+fn counting_key() -> *mut bindings::static_key {
+    (&raw mut bindings::perf_build_id_offset_counting).cast()
+}
+
 /// The static key of the hooks.
 fn key() -> *mut bindings::static_key {
     (&raw mut bindings::perf_build_id_offset_key).cast()
@@ -145,6 +206,14 @@ pub(crate) fn enable() {
 pub(crate) fn disable() {
     // SAFETY: The key is defined in kernel/events/core.c; the caller has called `enable()`.
     unsafe { jump_label::static_key_dec(key()) };
+}
+
+/// How many have called [`enable`] and not yet [`disable`].
+pub(crate) fn users() -> usize {
+    // SAFETY: The key is defined in kernel/events/core.c.
+    let users = unsafe { bindings::static_key_count(key()) };
+
+    usize::try_from(users).unwrap_or(usize::MAX)
 }
 
 /// The most frames and markers of a callchain: `kernel.perf_event_max_stack` and

@@ -4,7 +4,6 @@
 //!
 //! Everything here runs in any context.
 
-use kernel::build_id;
 use kernel::build_id::BuildId;
 use kernel::build_id::Frame;
 use kernel::perf_event;
@@ -22,6 +21,7 @@ use crate::chain::Part;
 use crate::deferred;
 use crate::entry::Entry;
 use crate::entry::Status;
+use crate::resolver;
 use crate::room::Pending;
 use crate::room::Room;
 
@@ -109,8 +109,8 @@ impl<'a> Kept<'a> {
 
     /// The entry at `at`; 0 if it is gone.
     fn get(&self, at: usize) -> u64 {
-        let tail = at.saturating_add(2) >= self.count;
-        let at = at.saturating_add(if tail { self.cut } else { 0 });
+        let in_tail = self.cut != 0 && at.saturating_add(2) >= self.count;
+        let at = at.saturating_add(if in_tail { self.cut } else { 0 });
 
         self.chain.get(at).unwrap_or(0)
     }
@@ -198,7 +198,7 @@ fn put_ip(handle: &mut OutputHandle, ip: Ip) {
         Ip::User(address) => {
             let mut frame = Frame::new(address);
 
-            build_id::resolve_nofault(core::slice::from_mut(&mut frame));
+            resolver::resolve_nofault(core::slice::from_mut(&mut frame));
             handle.put(&Entry::of_frame(&frame, address, BuildId::of_vdso));
         }
     }
@@ -216,7 +216,7 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mu
             if let [lent, ..] = batch {
                 *lent = Frame::new(address);
             }
-            build_id::resolve_nofault(batch);
+            resolver::resolve_nofault(batch);
             if let [lent, ..] = batch {
                 handle.put(&Entry::of_frame(lent, address, BuildId::of_vdso));
                 Entry::unresolved(Status::Context, chain::CONTEXT_USER).replace(lent);
@@ -225,14 +225,16 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mu
         _ => {
             put_ip(handle, ip);
             if let Some(batch @ [_, ..]) = frames.get_mut(user..) {
-                build_id::resolve_nofault(batch);
+                resolver::resolve_nofault(batch);
             }
         }
     }
 
     let resolved = frames.get_mut(user..).unwrap_or_default();
     for (frame, at) in resolved.iter_mut().zip(user..len) {
-        Entry::of_frame(frame, chain.get(at), BuildId::of_vdso).replace(frame);
+        if !Entry::replace_resolved(frame) {
+            Entry::of_frame(frame, chain.get(at), BuildId::of_vdso).replace(frame);
+        }
     }
 
     handle.put(&(len as u64));

@@ -111,6 +111,11 @@ impl<T: Copy> ContextBuffers<T> {
         unsafe { bindings::call_rcu((*set).rcu.get(), Some(free_set::<T>)) };
     }
 
+    /// Whether there are buffers.
+    pub fn exist(&self) -> bool {
+        !self.set.load(Relaxed).is_null()
+    }
+
     /// Claims the buffer of this CPU and interrupt level.
     ///
     /// Returns [`None`] where there are no buffers, and where something at the same level on this

@@ -393,7 +393,8 @@ static int check_user_status(const struct bid_check *c, const struct frame *f)
 			return 0;
 		return bid_fail("%#llx was not read in", ULL(f->e->offset));
 	case PERF_BUILD_ID_OFFSET_BUSY:
-		if (!f->faultable)
+		/* what ends a task for want of memory ends its wait, too */
+		if (!f->faultable || unreadable)
 			return 0;
 		return bid_fail("%#llx was not waited for", ULL(f->e->offset));
 	case PERF_BUILD_ID_OFFSET_NO_MEMORY:

@@ -40,32 +40,6 @@ static struct bid_maps maps;
 
 /* A file of three pages: headers and note in the first, "code" in the last. */
 
-static void make_elf(char *image, size_t page, __u8 id)
-{
-	Elf64_Ehdr *eh = (Elf64_Ehdr *)image;
-	Elf64_Phdr *ph = (Elf64_Phdr *)(eh + 1);
-	Elf64_Nhdr *nh = (Elf64_Nhdr *)(image + 256);
-
-	memset(image, 0, PAGES * page);
-	memcpy(eh->e_ident, ELFMAG, SELFMAG);
-	eh->e_ident[EI_CLASS] = ELFCLASS64;
-	eh->e_ident[EI_DATA] = ELFDATA2LSB;
-	eh->e_ident[EI_VERSION] = EV_CURRENT;
-	eh->e_type = ET_DYN;
-	eh->e_phnum = 1;
-	eh->e_phentsize = sizeof(*ph);
-	eh->e_phoff = sizeof(*eh);
-	ph->p_type = PT_NOTE;
-	ph->p_offset = 256;
-	ph->p_filesz = sizeof(*nh) + 4 + ID_SIZE;
-	ph->p_align = 4;
-	nh->n_namesz = 4;
-	nh->n_descsz = ID_SIZE;
-	nh->n_type = NT_GNU_BUILD_ID;
-	memcpy(nh + 1, "GNU", 4);
-	memset((char *)(nh + 1) + 4, id, ID_SIZE);
-}
-
 static int write_elf(int fd, __u8 id)
 {
 	size_t page = sysconf(_SC_PAGESIZE);
@@ -74,7 +48,7 @@ static int write_elf(int fd, __u8 id)
 
 	if (!image)
 		return bid_fail("no memory");
-	make_elf(image, page, id);
+	bid_make_elf(image, PAGES * page, id);
 	n = pwrite(fd, image, PAGES * page, 0);
 	free(image);
 	return n == (ssize_t)(PAGES * page) && !fsync(fd) ? 0 :
@@ -251,7 +225,7 @@ static int fuse_start(struct fuse *f)
 	f->s = mmap(NULL, sizeof(*f->s), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (f->s == MAP_FAILED)
 		return bid_fail("mmap: %s", strerror(errno));
-	make_elf(f->s->image, 4096, 0xf5);
+	bid_make_elf(f->s->image, sizeof(f->s->image), 0xf5);
 	snprintf(options, sizeof(options), "fd=%d,rootmode=40000,user_id=0,group_id=0", f->fd);
 	if (mount("bid_fuse", f->dir, "fuse", MS_NOSUID | MS_NODEV, options)) {
 		bid_fail("no FUSE: %s", strerror(errno));

@@ -656,6 +656,45 @@ int bid_copy_file(int to, const char *from)
 	return n ? bid_fail("copying %s: %s", from, strerror(errno)) : 0;
 }
 
+/* What the kernel says that there is because of events */
+
+#define STATE_PATH "/sys/kernel/debug/perf_build_id_offset/state"
+
+static ssize_t read_state(char *text, size_t size)
+{
+	ssize_t len;
+	int fd = open(STATE_PATH, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return bid_fail("%s: %s", STATE_PATH, strerror(errno));
+	len = read(fd, text, size - 1);
+	close(fd);
+	text[len > 0 ? len : 0] = '\0';
+	return len > 0 ? len : bid_fail("%s: unreadable", STATE_PATH);
+}
+
+/* The last of an event goes a moment after its file. */
+int bid_state_zero(void)
+{
+	__u64 deadline = bid_now_ns() + BID_SLOWER * 5000000000ull;
+	char text[512], *value;
+
+	if (access(STATE_PATH, F_OK))
+		mount("debugfs", "/sys/kernel/debug", "debugfs", 0, NULL);
+	if (access(STATE_PATH, F_OK))
+		return 0;
+	for (;;) {
+		if (read_state(text, sizeof(text)) < 0)
+			return -1;
+		value = strpbrk(text, "123456789");
+		if (!value)
+			return 0;
+		if (bid_now_ns() > deadline)
+			return bid_fail("something is left:\n%s", text);
+		usleep(20000);
+	}
+}
+
 /* Sysctls */
 
 #define SYSCTLS_MAX 8
@@ -747,6 +786,7 @@ __attribute__((constructor))
 static void sysctls_save(void)
 {
 	static const char * const names[] = {
+		"kernel/perf_event_max_sample_rate",
 		"kernel/perf_event_max_stack",
 		"kernel/perf_event_paranoid",
 	};

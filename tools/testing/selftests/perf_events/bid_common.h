@@ -33,9 +33,13 @@
 #define BID_RECORD_MAX		65528	/* the largest multiple of 8 in a u16 */
 #define BID_STATUS_NR		PERF_BUILD_ID_OFFSET_MAX
 
-#define BID_PERIOD_NS		500000
-#define BID_DEADLINE_S		25
-#define BID_TIMEOUT_S		60	/* of a test: more than a deadline */
+/* Times: a kernel that checks itself takes so many times as long for everything. */
+#ifndef BID_SLOWER
+#define BID_SLOWER		1
+#endif
+#define BID_PERIOD_NS		(500000 * BID_SLOWER)
+#define BID_DEADLINE_S		(25 * BID_SLOWER)
+#define BID_TIMEOUT_S		(60 * BID_SLOWER)	/* of a test: more than a deadline */
 #define BID_RING_PAGES		64
 
 /* The mask of PERF_SAMPLE_REGS_USER for the instruction pointer alone. */
@@ -350,6 +354,9 @@ static inline void bid_spin(unsigned long n)
 void bid_planted_spin(void *frames, unsigned long n);
 extern const char bid_planted_loop[], bid_planted_end[];
 
+/* A file whose build ID is 20 times the byte id, headers and note in the first page. */
+void bid_make_elf(void *image, size_t size, __u8 id);
+
 /*
  * A system call with a callchain that was made up: the caller's frames, which
  * must be on its stack, in the order of their addresses (x86-64, bid_tool.c).
@@ -383,6 +390,12 @@ int bid_child_exec(struct bid_child *c);	/* lets it go on, waits till it is read
 int bid_child_wait_ready(struct bid_child *c);
 void bid_child_kill(struct bid_child *c);
 int bid_copy_file(int to, const char *from);
+
+/*
+ * Nothing is left of any event: counts, buffers, hooks. Where the kernel has no
+ * debugfs to tell, nothing is said.
+ */
+int bid_state_zero(void);
 
 /* Sysctls: put back when the test program ends, whatever happens */
 

@@ -22,7 +22,7 @@
 
 #define WORKERS		4
 #define COOKIES		150000
-#define DEADLINE_S	150
+#define DEADLINE_S	(150 * BID_SLOWER)
 #define RING_PAGES	4096
 
 static struct bid_maps maps;

@@ -122,8 +122,13 @@ TEST_F_TIMEOUT(bits, kernel_load, BID_TIMEOUT_S)
 		TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, bid_collect(&self->e, &c, bid_load_kernel, NULL, &c.stats.samples, 200))
 		TH_LOG("%s", bid_error);
-	EXPECT_GE(c.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], 20);
+	/* how many of them are in user mode is up to how fast the kernel is */
+	EXPECT_EQ(0, bid_collect(&self->e, &c, bid_load_kernel, NULL,
+				 &c.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], 20))
+		TH_LOG("%s", bid_error);
 }
+
+#define UNHURRIED_NS	(2000000 * BID_SLOWER)
 
 /*
  * Where every sample has an interrupt to itself, 99 of 100 resolve. Samples that
@@ -138,7 +143,7 @@ struct unhurried {
 static int each_unhurried(const struct bid_sample *s, void *arg)
 {
 	struct unhurried *u = arg;
-	bool hurried = s->time - u->last < 1000000;
+	bool hurried = s->time - u->last < UNHURRIED_NS / 2;
 
 	u->last = s->time;
 	if (hurried)
@@ -166,7 +171,7 @@ TEST(nothing_else_in_the_way)
 	ASSERT_EQ(0, ret) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, bid_maps_read(&maps, 0)) TH_LOG("%s", bid_error);
 	bid_attr_init(&attr, PERF_COUNT_SW_CPU_CLOCK, BID_BITS | PERF_SAMPLE_TIME);
-	attr.sample_period = 2000000;
+	attr.sample_period = UNHURRIED_NS;
 	attr.exclude_kernel = 1;
 	ASSERT_EQ(0, bid_event_open(&e, &attr, 0, -1, -1, BID_RING_PAGES)) TH_LOG("%s", bid_error);
 	ASSERT_EQ(0, bid_collect(&e, &c, bid_load_user, NULL, &u.samples, 400))
@@ -260,8 +265,9 @@ TEST_F_TIMEOUT(exclude, holds, BID_TIMEOUT_S)
 			TH_LOG("%s", bid_error);
 		ASSERT_EQ(0, bid_collect(&self->e, &c, bid_load_kernel, NULL,
 					 &c.stats.samples, 150)) TH_LOG("%s", bid_error);
-		EXPECT_GE(c.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED],
-			  variant->chain_user ? 30 : 150);
+		EXPECT_EQ(0, bid_collect(&self->e, &c, bid_load_kernel, NULL,
+					 &c.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED],
+					 variant->chain_user ? 30 : 150)) TH_LOG("%s", bid_error);
 		if (variant->kernel)
 			EXPECT_EQ(0, c.stats.kernel);
 		bid_event_close(&self->e);
@@ -468,7 +474,9 @@ TEST_F_TIMEOUT(beside, parses, BID_TIMEOUT_S)
 			TH_LOG("with %#llx: %s", (unsigned long long)with[i], bid_error);
 		/* a tracepoint's IP is the kernel's */
 		if (!variant->tracepoint || with[i] & BID_CHAIN)
-			EXPECT_GE(c.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], 20);
+			EXPECT_EQ(0, bid_collect(&self->e, &c, load, NULL,
+						 &c.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED],
+						 20)) TH_LOG("%s", bid_error);
 		bid_event_close(&self->e);
 	}
 }

@@ -3,6 +3,7 @@
  * What the tests of deferred callchains share: the book of cookies, tools that
  * keep one, and system calls whose callchain is made up.
  */
+#include <elf.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -395,6 +396,36 @@ void bid_task_kill(struct bid_task *t)
 	if (t->pid > 0)
 		kill(t->pid, SIGKILL);
 	bid_task_wait(t, NULL);
+}
+
+/* Made-up files */
+
+#define NOTE_AT	256
+
+void bid_make_elf(void *image, size_t size, __u8 id)
+{
+	Elf64_Ehdr *eh = image;
+	Elf64_Phdr *ph = (Elf64_Phdr *)(eh + 1);
+	Elf64_Nhdr *nh = (Elf64_Nhdr *)((char *)image + NOTE_AT);
+
+	memset(image, 0, size);
+	memcpy(eh->e_ident, ELFMAG, SELFMAG);
+	eh->e_ident[EI_CLASS] = ELFCLASS64;
+	eh->e_ident[EI_DATA] = ELFDATA2LSB;
+	eh->e_ident[EI_VERSION] = EV_CURRENT;
+	eh->e_type = ET_DYN;
+	eh->e_phnum = 1;
+	eh->e_phentsize = sizeof(*ph);
+	eh->e_phoff = sizeof(*eh);
+	ph->p_type = PT_NOTE;
+	ph->p_offset = NOTE_AT;
+	ph->p_filesz = sizeof(*nh) + 4 + BID_SIZE_MAX;
+	ph->p_align = 4;
+	nh->n_namesz = 4;
+	nh->n_descsz = BID_SIZE_MAX;
+	nh->n_type = NT_GNU_BUILD_ID;
+	memcpy(nh + 1, "GNU", 4);
+	memset((char *)(nh + 1) + 4, id, BID_SIZE_MAX);
 }
 
 /* Made-up callchains */

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0
+
+//! Resolving user addresses of the current task, in a kernel without
+//! `CONFIG_PERF_BUILD_ID_OFFSET_CACHE`: all is left to the stack map's reader.
+
+use core::iter;
+
+use kernel::build_id;
+use kernel::build_id::Frame;
+use kernel::mm::virt::VmaRef;
+use kernel::prelude::*;
+
+pub(crate) use kernel::build_id::resolve_nofault;
+
+/// To be called once, at boot.
+///
+/// # Safety
+///
+/// None; where there is a cache, it has requirements.
+pub(crate) unsafe fn init() {}
+
+/// Nothing needs to be begun for events.
+pub(crate) fn start() -> Result {
+    Ok(())
+}
+
+/// Nor ended.
+pub(crate) fn stop() {}
+
+/// A mapping was made, or its protection changed. Any context.
+pub(crate) fn mapped(_vma: &VmaRef) {}
+
+/// Resolves `frames` without waiting for the address space.
+///
+/// Task context.
+pub(crate) fn resolve_and_fill(frames: &mut [Frame], _addresses: &[c_ulong]) {
+    build_id::resolve_nofault(frames);
+}
+
+/// How many pages the cache has.
+pub(crate) fn cache_len() -> usize {
+    0
+}
+
+/// Nothing is counted.
+pub(crate) fn counters() -> impl Iterator<Item = (&'static str, i64)> {
+    iter::empty()
+}
