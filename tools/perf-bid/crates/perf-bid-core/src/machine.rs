@@ -312,15 +312,29 @@ impl Machine {
         }
     }
 
-    /// The same, but a sample whose callchain is empty has its instruction pointer: the chain was
-    /// not asked for in that mode, or is still to be made from a copy of the stack.
-    pub fn frames_or_ip(&mut self, joined: &Joined<'_>, out: &mut Vec<RawFrame>) {
+    /// The same, but a sample whose callchain lacks the mode it was taken in begins with its
+    /// instruction pointer: the chain was not asked for in that mode, or is still to be made from
+    /// a copy of the stack.
+    pub fn frames_from_ip(&mut self, joined: &Joined<'_>, out: &mut Vec<RawFrame>) {
         self.frames(joined, out);
-        if out.is_empty() {
-            let sample = &joined.sample;
+        let sample = &joined.sample;
+        let lacks = match out.first() {
+            Some(first) => sample.cpumode == misc::KERNEL && !self.in_kernel(first.frame.place),
+            None => true,
+        };
+        if lacks {
             let at = At { pid: sample.pid.unwrap_or(0), time: sample.time.unwrap_or(0) };
+            let callers = out.len();
             self.instruction(joined, at, out);
+            out.rotate_left(callers);
         }
+    }
+
+    fn in_kernel(&self, place: Place) -> bool {
+        let Place::Memory { dso, .. } = place else {
+            return false;
+        };
+        self.dsos.get(dso).is_some_and(|dso| !matches!(dso.kind, DsoKind::Anon { .. }))
     }
 
     /// Appends where the sample itself was taken.

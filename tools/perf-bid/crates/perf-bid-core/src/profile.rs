@@ -404,7 +404,7 @@ impl Builder {
         let tid = sample.tid.unwrap_or(0);
         let comm = self.machine.comm(tid);
         let weight = Weight { samples: 1, period: sample.period.unwrap_or(1) };
-        self.machine.frames_or_ip(joined, &mut self.frames);
+        self.machine.frames_from_ip(joined, &mut self.frames);
         self.count(sample.time);
         let with = |wanted: bool, value: u32| if wanted { value } else { 0 };
         let key = Key {

@@ -104,6 +104,9 @@ pub struct Function {
     pub inlined: bool,
 }
 
+/// The [problem](Origin::problem) of a file that is the right one.
+pub const NO_SYMBOLS: &str = "no symbols";
+
 /// Where the names of a DSO are from.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Origin {
@@ -298,7 +301,7 @@ impl Symbolizer {
         };
         let image = Image::open(binary);
         if image.tables.is_empty() && origin.file.is_some() && origin.problem.is_none() {
-            origin.problem = Some("no symbols".to_owned());
+            origin.problem = Some(NO_SYMBOLS.to_owned());
         }
         Object { file: name, origin, code: Code::File(Box::new(image)) }
     }

@@ -554,3 +554,22 @@ fn a_sample_with_an_empty_callchain_counts_where_it_was_taken() {
         assert_eq!((weight.samples, profile.totals.frames), (2, 2));
     }
 }
+
+#[test]
+fn a_kernel_sample_with_a_callchain_of_user_frames_counts_in_the_kernel() {
+    // As of --user-callchains.
+    const KERNEL_IP: u64 = 0xffff_ffff_8100_0010;
+    let records = [
+        map(10, 0, TEXT, "/bin/a").put(),
+        chain(misc::KERNEL, 10, 1, KERNEL_IP, &[USER, TEXT + 5]),
+        chain(misc::KERNEL, 10, 2, KERNEL_IP, &[KERNEL, KERNEL_IP, USER, TEXT + 5]),
+    ];
+    let bytes = file(attr(true), &records, &[]);
+    let data = PerfData::from_bytes(&bytes[..]).unwrap();
+    let options = profile::Options { stacks: true, ..profile::Options::default() };
+    let profile = profile::read(&data, options, |_| {});
+    assert_eq!((profile.totals.kernel_frames, profile.totals.frames), (2, 4));
+    // One stack: both samples are of the same place with the same caller.
+    let weights: Vec<_> = profile.events[0].sums.values().map(|weight| weight.samples).collect();
+    assert_eq!(weights, [2]);
+}

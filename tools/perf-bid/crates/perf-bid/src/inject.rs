@@ -29,7 +29,6 @@ use perf_bid_core::data::PerfData;
 
 use self::sink::Sink;
 use crate::cli;
-use crate::open;
 
 /// Files below this size are read before a progress bar could be seen, in bytes.
 const PROGRESS_FROM: u64 = 32 << 20;
@@ -63,7 +62,7 @@ pub fn run(args: &cli::Inject) -> Result<ExitCode> {
     for note in data.notes() {
         eprintln!("perf-bid: {shown}: {note}");
     }
-    for line in open::feature_errors(&data) {
+    for line in data.unreadable_features() {
         eprintln!("perf-bid: {shown}: {line}");
     }
     if !args.quiet {

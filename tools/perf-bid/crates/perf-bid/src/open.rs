@@ -64,23 +64,6 @@ fn open(path: &Path) -> Result<PerfData> {
     PerfData::open(copy.path()).with_context(from)
 }
 
-/// What to say of features that could not be read, in a few lines: of a file that was cut short,
-/// none can be.
-pub fn feature_errors(data: &PerfData) -> Vec<String> {
-    const SHOWN: usize = 2;
-    let errors = data.feature_errors();
-    let mut lines: Vec<_> = errors
-        .iter()
-        .take(SHOWN)
-        .map(|error| format!("unreadable feature, left out: {error}"))
-        .collect();
-    match errors.len().saturating_sub(SHOWN) {
-        0 => {}
-        more => lines.push(format!("unreadable features, left out: {more} more")),
-    }
-    lines
-}
-
 /// Adds a recording up, with a progress bar if it takes long and someone may watch.
 pub fn profile(data: &PerfData, options: profile::Options) -> Profile {
     let Some(bar) = progress(data.data_len(), "reading") else {
@@ -119,6 +102,9 @@ pub fn symbolizer(
     }
     if let Some(dir) = &args.symfs {
         store = store.symfs(dir);
+    }
+    if let Some(time) = data.modified() {
+        store = store.recorded(time);
     }
     if args.fetch {
         let servers = Debuginfod::from_env(FETCH_LIMIT).context(

@@ -73,7 +73,7 @@ pub fn run(args: &cli::Script) -> Result<ExitCode> {
         header::features(&mut stdout(), &data).context(STDOUT)?;
     }
     let damage = write(args, &data, stdout())?;
-    for line in open::feature_errors(&data) {
+    for line in data.unreadable_features() {
         eprintln!("perf-bid: {shown}: {line}");
     }
     if let Some(damage) = damage {

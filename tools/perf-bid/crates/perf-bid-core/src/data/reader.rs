@@ -9,6 +9,7 @@ use std::ops::Deref;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::path::PathBuf;
+use std::time::SystemTime;
 
 use memmap2::Mmap;
 use memmap2::MmapMut;
@@ -76,6 +77,8 @@ pub struct PerfData<B = Mmap> {
     order: ByteOrder,
     pipe: bool,
     compressed: bool,
+    /// When the file was last written to.
+    modified: Option<SystemTime>,
 }
 
 impl PerfData<Mmap> {
@@ -100,7 +103,8 @@ impl PerfData<Mmap> {
         // access past its end is a SIGBUS, not a wrong value; perf-bid itself never changes a
         // finished recording in place.
         let map = unsafe { Mmap::map(&file)? };
-        Self::read(map, true)
+        let modified = meta.modified().ok();
+        Ok(Self { modified, ..Self::read(map, true)? })
     }
 
     /// Reads all of what cannot be mapped, such as a pipe.
@@ -172,6 +176,7 @@ impl<B: Deref<Target = [u8]>> PerfData<B> {
             order: head.order,
             pipe: false,
             compressed,
+            modified: None,
         };
         if head.foreign() || compressed {
             let tables = std::mem::take(&mut new.tables);
@@ -197,7 +202,30 @@ impl<B: Deref<Target = [u8]>> PerfData<B> {
             order: head.order,
             pipe: true,
             compressed: normal.compressed,
+            modified: None,
         }
+    }
+
+    /// When the file was last written to, if it is one: the recording was over then.
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.modified
+    }
+
+    /// What to say of features that could not be read, in a few lines: of a file that was cut
+    /// short, none can be.
+    pub fn unreadable_features(&self) -> Vec<String> {
+        const SHOWN: usize = 2;
+        let errors = self.feature_errors();
+        let mut lines: Vec<_> = errors
+            .iter()
+            .take(SHOWN)
+            .map(|error| format!("unreadable feature, left out: {error}"))
+            .collect();
+        match errors.len().saturating_sub(SHOWN) {
+            0 => {}
+            more => lines.push(format!("unreadable features, left out: {more} more")),
+        }
+        lines
     }
 
     /// The events, in the order of their attrs.

@@ -270,7 +270,7 @@ impl<'a> Builder<'a> {
         let (pid, tid) = (sample.pid.unwrap_or(0), sample.tid.unwrap_or(0));
         let time = sample.time.unwrap_or(self.last);
         let thread = self.thread(pid, tid, time);
-        self.machine.frames_or_ip(joined, &mut self.raw);
+        self.machine.frames_from_ip(joined, &mut self.raw);
         let stacks = &mut self.stacks;
         let stack = self.raw.iter().rev().fold(StackId::EMPTY, |caller, raw| {
             let frame = stacks.frame(raw.frame);

@@ -13,7 +13,6 @@ use perf_bid_core::profile::Totals;
 use super::columns::printable;
 use super::names::Names;
 use super::table::grouped;
-use crate::open;
 
 /// Whether samples name files by build ID.
 pub fn has_build_ids(data: &PerfData) -> bool {
@@ -189,10 +188,13 @@ pub fn bottom(out: &mut impl Write, data: &PerfData, of: &Bottom<'_>) -> io::Res
         )?;
     }
     without_files(out, of.names)?;
+    for why in of.names.doubts() {
+        writeln!(out, "# Names may be wrong: {}", printable(why))?;
+    }
     if let (true, Some(why)) = (totals.kernel_frames > 0, of.kernel_refusal) {
         writeln!(out, "# No kernel symbols: {why}")?;
     }
-    for line in open::feature_errors(data) {
+    for line in data.unreadable_features() {
         writeln!(out, "# {line}")?;
     }
     Ok(())

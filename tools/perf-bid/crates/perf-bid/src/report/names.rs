@@ -14,6 +14,7 @@ use perf_bid_core::place::Place;
 use perf_bid_core::profile::FrameId;
 use perf_bid_core::profile::Profile;
 use perf_bid_core::symbols::Function;
+use perf_bid_core::symbols::NO_SYMBOLS;
 use perf_bid_core::symbols::Resolved;
 use perf_bid_core::symbols::Symbolizer;
 use rustc_hash::FxHashMap;
@@ -335,6 +336,12 @@ impl Names {
     /// Build IDs for which no file was found, and why.
     pub fn without_file(&self) -> impl Iterator<Item = (BuildId, &str)> {
         self.dsos.iter().filter_map(|dso| Some((dso.build_id?, dso.why_not.as_deref()?)))
+    }
+
+    /// Why names may be those of another file than the one that was recorded.
+    pub fn doubts(&self) -> impl Iterator<Item = &str> {
+        let by_path = self.dsos.iter().filter(|dso| dso.build_id.is_none() && dso.file.is_some());
+        by_path.filter_map(|dso| dso.why_not.as_deref()).filter(|why| *why != NO_SYMBOLS)
     }
 }
 
