@@ -58,7 +58,8 @@ def frame(line):
 
 
 def samples(path):
-    """The samples of an output of script: what it is of, and its frames."""
+    """The samples of an output of script: what it is of, and its frames. By time: perf prints
+    one whose callchain was deferred when that comes, and later ones before it."""
     out = []
     with open(path, errors='replace') as lines:
         for line in lines:
@@ -73,7 +74,7 @@ def samples(path):
                 die(f'{path}: {line!r} belongs to no sample')
             else:
                 out[-1][1].append(frame(line))
-    return out
+    return sorted(out, key=lambda sample: (float(sample[0][3]), sample[0][1:]))
 
 
 class Symbols:
