@@ -72,8 +72,10 @@ if [ "${BID_SLOWER:-1}" -gt 1 ]; then
 	skip "plain: sigtrap_threads" "its time limits are for a kernel that is not slower by design"
 fi
 run --plain plain 1500 "${others[@]}"
-# What patches the kernel's text all the time would trip over that all the time.
-run "--plain --one-thread" alone 600 -t perf_events:bid_fuzz
+# Calls at random find what there is one day or another: with BID_FUZZ=1 and in
+# test-debug, not in every run. What patches the kernel's text all the time would trip
+# over that with emulated processors that run at the same time.
+[ -z "${BID_FUZZ:-}" ] || run "--plain --one-thread" alone 600 -t perf_events:bid_fuzz
 run --vng vng 600 -t perf_events:bid_open -t perf_events:bid_selfcheck
 # The kernel's sample prints the stack of whoever opens its device, with the
 # cookie that was promised in the open.

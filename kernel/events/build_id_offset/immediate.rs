@@ -230,10 +230,11 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mu
         }
     }
 
-    let resolved = frames.get_mut(user..).unwrap_or_default();
-    for (frame, at) in resolved.iter_mut().zip(user..len) {
+    // The callchain is not looked at again: an event that counts what the resolver does has had
+    // its own captured to the same buffer, and it can be one of the kernel.
+    for frame in frames.get_mut(user..).unwrap_or_default() {
         if !Entry::replace_resolved(frame) {
-            Entry::of_frame(frame, chain.get(at), BuildId::of_vdso).replace(frame);
+            Entry::of_frame(frame, frame.value(), BuildId::of_vdso).replace(frame);
         }
     }
 
