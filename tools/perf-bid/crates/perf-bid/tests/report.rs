@@ -4,6 +4,8 @@
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+mod recording;
+
 use std::path::Path;
 use std::path::PathBuf;
 use std::process::Command;
@@ -19,36 +21,21 @@ use perf_bid_core::data::BuildIdRow;
 use perf_bid_core::data::Features;
 use perf_bid_core::data::Writer;
 use perf_bid_core::elf::ElfInfo;
-use perf_bid_core::store::read_elf;
-
-const ID: u64 = 77;
-
-/// A function to be found by name at its address.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn perf_bid_test_landmark(x: u64) -> u64 {
-    std::hint::black_box(x).wrapping_mul(3)
-}
+use recording::ID;
+use recording::Me;
+use recording::entry;
+use recording::pair;
+use recording::record;
+use recording::words;
 
 fn me() -> (PathBuf, ElfInfo) {
-    let path = std::env::current_exe().unwrap();
-    let info = read_elf(&path).unwrap();
-    (path, info)
+    let me = Me::new();
+    (me.path, me.info)
 }
 
-/// The landmark's offset in the test's file, from where it is in memory.
+/// The landmark's offset in the test's file.
 fn landmark() -> u64 {
-    let address = perf_bid_test_landmark as *const () as u64;
-    let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-    let found = maps.lines().find_map(|line| {
-        let fields: Vec<_> = line.split_ascii_whitespace().collect();
-        let (from, to) = fields[0].split_once('-').unwrap();
-        let from = u64::from_str_radix(from, 16).unwrap();
-        let to = u64::from_str_radix(to, 16).unwrap();
-        let pgoff = u64::from_str_radix(fields[2], 16).unwrap();
-        (from..to).contains(&address).then(|| address - from + pgoff)
-    });
-    found.unwrap()
+    Me::new().landmark
 }
 
 fn attr(chain: bool) -> Attr {
@@ -65,34 +52,6 @@ fn attr(chain: bool) -> Attr {
         flags: flag::SAMPLE_ID_ALL | flag::DEFER_CALLCHAIN,
         ..Attr::default()
     }
-}
-
-/// `struct perf_sample_build_id_offset`, spelled out.
-fn entry(id: &[u8], status: u8, offset: u64) -> Vec<u8> {
-    let mut out = vec![id.len() as u8, status, 0, 0];
-    out.extend_from_slice(id);
-    out.resize(24, 0);
-    out.extend_from_slice(&offset.to_ne_bytes());
-    out
-}
-
-fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
-    let mut out = type_.to_ne_bytes().to_vec();
-    out.extend_from_slice(&misc.to_ne_bytes());
-    out.extend_from_slice(&(8 + body.len() as u16).to_ne_bytes());
-    out.extend_from_slice(body);
-    out
-}
-
-fn words(values: &[u64]) -> Vec<u8> {
-    values.iter().flat_map(|value| value.to_ne_bytes()).collect()
-}
-
-fn pair(a: u32, b: u32) -> u64 {
-    let mut bytes = [0; 8];
-    bytes[..4].copy_from_slice(&a.to_ne_bytes());
-    bytes[4..].copy_from_slice(&b.to_ne_bytes());
-    u64::from_ne_bytes(bytes)
 }
 
 fn sample_id(pid: u32, time: u64) -> Vec<u8> {

@@ -87,7 +87,8 @@ pub fn awaits(cookie: u64) -> [Vec<u8>; 2] {
     [entry(&[], 1, context::USER_DEFERRED), entry(&[], 3, cookie)]
 }
 
-fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
+/// A record with its header.
+pub fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     let mut out = type_.to_ne_bytes().to_vec();
     out.extend_from_slice(&misc.to_ne_bytes());
     out.extend_from_slice(&(8 + body.len() as u16).to_ne_bytes());
@@ -95,11 +96,13 @@ fn record(type_: u32, misc: u16, body: &[u8]) -> Vec<u8> {
     out
 }
 
-fn words(values: &[u64]) -> Vec<u8> {
+/// Double words as they lie in a record.
+pub fn words(values: &[u64]) -> Vec<u8> {
     values.iter().flat_map(|value| value.to_ne_bytes()).collect()
 }
 
-fn pair(a: u32, b: u32) -> u64 {
+/// Two words in place of a double word.
+pub fn pair(a: u32, b: u32) -> u64 {
     let mut bytes = [0; 8];
     bytes[..4].copy_from_slice(&a.to_ne_bytes());
     bytes[4..].copy_from_slice(&b.to_ne_bytes());
