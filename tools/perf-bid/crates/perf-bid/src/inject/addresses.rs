@@ -90,14 +90,9 @@ pub fn convert<B: Deref<Target = [u8]>>(
             args.input.display()
         );
     }
-    let events: Vec<_> = plans
-        .iter()
-        .zip(data.events())
-        .map(|(plan, event)| (plan.attr.clone(), event.ids.clone()))
-        .collect();
     let converter = Converter {
         data,
-        sink: Sink::create(&args.output, &events)?,
+        sink: Sink::create(&args.output, data, plans.iter().map(|plan| &plan.attr))?,
         layout: Layout::new(Store::default(), &data.features().build_ids),
         plans,
         with_build_ids: !args.no_buildid_mmap,

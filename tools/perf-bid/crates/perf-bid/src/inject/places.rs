@@ -110,14 +110,9 @@ pub fn convert<B: Deref<Target = [u8]>>(
             }
         );
     }
-    let events: Vec<_> = plans
-        .iter()
-        .zip(data.events())
-        .map(|(plan, event)| (plan.attr.clone(), event.ids.clone()))
-        .collect();
     let converter = Converter {
         data,
-        sink: Sink::create(&args.output, &events)?,
+        sink: Sink::create(&args.output, data, plans.iter().map(|plan| &plan.attr))?,
         resolver: Resolver::new(data.features(), recorded),
         summary: Summary { left_out: left_out(data, &plans), ..Summary::default() },
         plans,

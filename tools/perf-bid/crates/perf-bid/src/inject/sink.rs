@@ -57,10 +57,17 @@ pub struct Sink<'p> {
 }
 
 impl<'p> Sink<'p> {
-    /// Starts the file at `path`, for events with these attrs and IDs.
-    pub fn create(path: &'p Path, events: &[(Attr, Vec<u64>)]) -> Result<Self> {
+    /// Starts the file at `path`, for the events of `data` with other attrs, one for each.
+    pub fn create<'a, B: Deref<Target = [u8]>>(
+        path: &'p Path,
+        data: &PerfData<B>,
+        attrs: impl Iterator<Item = &'a Attr>,
+    ) -> Result<Self> {
+        let events = attrs.zip(data.events());
+        let events: Vec<_> =
+            events.map(|(attr, event)| (attr.clone(), event.ids.clone())).collect();
         let output = Output::create(path).with_context(|| cannot_write(path))?;
-        let writer = Writer::new(output, events).with_context(|| cannot_write(path))?;
+        let writer = Writer::new(output, &events).with_context(|| cannot_write(path))?;
         let (chunks, full) = sync_channel(WAITING);
         let (used, empty) = channel();
         let thread = std::thread::Builder::new().spawn(move || write(writer, &full, &used));
