@@ -10,7 +10,7 @@ import collections
 import sys
 
 CALLS = 2000 * 5  # of guest/bench.c
-SHOWN = 24
+SHOWN = 60
 
 
 def main():

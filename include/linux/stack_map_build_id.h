@@ -26,9 +26,13 @@
  *	EBUSY	the address space could not be looked at
  *	ESRCH	there is no user address space
  *    or what the file system answered.
+ *
+ * The top bit is set in either case: a caller that keeps entries of its own among
+ * these can tell which are the reader's.
  */
 #define STACK_MAP_BUILD_ID_STATUS	GENMASK(7, 0)
 #define STACK_MAP_BUILD_ID_DETAIL	GENMASK(23, 8)
+#define STACK_MAP_BUILD_ID_READ		0x80000000U
 
 void stack_map_resolve_build_ids(struct bpf_stack_build_id *id_offs,
 				 u32 trace_nr, bool may_fault);

@@ -36,6 +36,10 @@ pub const BUILD_ID_SIZE_MAX: usize = bindings::BUILD_ID_SIZE_MAX as usize;
 /// It is made with the address. After it went through [`resolve_nofault`] or [`resolve`], its
 /// [`outcome`](Frame::outcome) says what became of it.
 ///
+/// Something else of the same size can take its place where its first word is neither 0 nor has
+/// the top bit set: it is not [new](Frame::is_new), so the two leave it alone, nor was it
+/// [read](Frame::is_read) by them.
+///
 /// # Invariants
 ///
 /// The layout is that of the C `struct bpf_stack_build_id`.
@@ -47,9 +51,8 @@ pub struct Frame {
     value: u64,
 }
 
-/// The two statuses, in the low byte.
+/// The status of a frame that is resolved, in the low byte.
 const VALID: u32 = bindings::bpf_stack_build_id_status_BPF_STACK_BUILD_ID_VALID;
-const IP: u32 = bindings::bpf_stack_build_id_status_BPF_STACK_BUILD_ID_IP;
 
 const _: () = {
     assert!(size_of::<Frame>() == size_of::<bindings::bpf_stack_build_id>());
@@ -68,7 +71,7 @@ pub enum Outcome {
         size: u8,
     },
     /// The address is in the vDSO. The frame holds the offset in its image, see
-    /// [`BuildId::of_vdso`].
+    /// [`Vdso`].
     Vdso,
     /// No mapping has the address, or none that has a file behind it.
     NoFile,
@@ -95,6 +98,13 @@ impl Frame {
         }
     }
 
+    /// Makes a new frame of this one. Quicker than to put a new one in its place.
+    #[inline]
+    pub fn renew(&mut self, address: u64) {
+        self.status = 0;
+        self.value = address;
+    }
+
     /// Returns what became of this frame. It is [`Outcome::Busy`] while nothing has.
     #[inline]
     pub fn outcome(&self) -> Outcome {
@@ -117,43 +127,16 @@ impl Frame {
         }
     }
 
-    /// Says what became of this frame: it has `build_id`, and is at `offset` of the file.
-    #[inline]
-    pub fn set_resolved(&mut self, build_id: &BuildId, offset: u64) {
-        self.status = VALID | u32::from(build_id.size()) << 8;
-        self.build_id = *build_id.padded();
-        self.value = offset;
-    }
-
-    /// Says what became of this frame: it is at `offset` of the vDSO's image.
-    #[inline]
-    pub fn set_vdso(&mut self, offset: u64) {
-        self.status = VALID;
-        self.value = offset;
-    }
-
-    /// Says what became of this frame: it is in no file.
-    #[inline]
-    pub fn set_no_file(&mut self) {
-        self.status = IP | bindings::ENXIO << 8;
-    }
-
-    /// Says what became of this frame: its file has no build ID.
-    #[inline]
-    pub fn set_no_build_id(&mut self) {
-        self.status = IP | bindings::EINVAL << 8;
-    }
-
-    /// Says what became of this frame: there is no user address space.
-    #[inline]
-    pub fn set_no_mm(&mut self) {
-        self.status = IP | bindings::ESRCH << 8;
-    }
-
     /// Whether nothing has become of this frame yet.
     #[inline]
     pub fn is_new(&self) -> bool {
         self.status == 0
+    }
+
+    /// Whether something has become of this frame in [`resolve_nofault`] or [`resolve`].
+    #[inline]
+    pub fn is_read(&self) -> bool {
+        self.status & bindings::STACK_MAP_BUILD_ID_READ != 0
     }
 
     /// The build ID, zero padded, once the frame is [resolved](Outcome::Resolved).
@@ -204,6 +187,55 @@ pub fn resolve(frames: &mut [Frame]) {
     unsafe { bindings::stack_map_resolve_build_ids(frames.as_mut_ptr().cast(), count, true) };
 }
 
+/// The vDSO in the current task's address space.
+#[derive(Clone, Copy)]
+pub struct Vdso {
+    start: usize,
+    image: &'static [u8],
+}
+
+impl Vdso {
+    /// One that is made up, for tests.
+    pub const fn new(start: usize, image: &'static [u8]) -> Self {
+        Self { start, image }
+    }
+
+    /// The current task's, if it has one. Can be called in any context.
+    #[inline]
+    pub fn current() -> Option<Self> {
+        let (mut size, mut start) = (0, 0);
+        // SAFETY: Both are valid for a write.
+        let image: *const u8 =
+            unsafe { bindings::current_vdso_image(&raw mut size, &raw mut start) }.cast();
+        if image.is_null() {
+            return None;
+        }
+
+        // SAFETY: A vDSO image is part of the kernel: it is never freed, and not written to after
+        // boot.
+        let image = unsafe { core::slice::from_raw_parts(image, size) };
+        Some(Self { start, image })
+    }
+
+    /// Whether it is mapped at `start..end`, as a whole.
+    #[inline]
+    pub fn is_mapped_at(&self, start: usize, end: usize) -> bool {
+        start == self.start && end.wrapping_sub(start) >= self.image.len()
+    }
+
+    /// The address of what is at `offset` of its image.
+    #[inline]
+    pub fn address_of(&self, offset: u64) -> u64 {
+        offset.wrapping_add(self.start as u64)
+    }
+
+    /// Its build ID.
+    #[inline]
+    pub fn build_id(&self) -> Option<BuildId> {
+        BuildId::of_elf(self.image)
+    }
+}
+
 /// The file behind a mapping.
 #[inline]
 pub fn file_of(vma: &VmaRef) -> Option<&File> {
@@ -235,24 +267,6 @@ pub struct BuildId {
 }
 
 impl BuildId {
-    /// The build ID of the vDSO image in the current task's address space.
-    ///
-    /// Can be called in any context.
-    #[inline]
-    pub fn of_vdso() -> Option<Self> {
-        let (mut size, mut start) = (0, 0);
-        // SAFETY: Both are valid for a write.
-        let image: *const u8 =
-            unsafe { bindings::current_vdso_image(&raw mut size, &raw mut start) }.cast();
-        if image.is_null() {
-            return None;
-        }
-
-        // SAFETY: A vDSO image is part of the kernel: it is never freed, and not written to after
-        // boot.
-        Self::of_elf(unsafe { core::slice::from_raw_parts(image, size) })
-    }
-
     /// The build ID of an open file, which is read where it is not in memory. [`None`] if it is
     /// known to have none.
     ///
@@ -506,11 +520,12 @@ mod tests {
     #[test]
     fn reads_the_status_word() {
         let frame = |status: u32| Frame {
-            status,
+            status: status | 1 << 31,
             ..Frame::new(0x1000)
         };
 
         assert_eq!(Frame::new(0x1000).outcome(), Outcome::Busy);
+        assert!(Frame::new(0x1000).is_new() && !Frame::new(0x1000).is_read());
         assert_eq!(frame(1 | 20 << 8).outcome(), Outcome::Resolved { size: 20 });
         assert_eq!(frame(1 | 1 << 8).outcome(), Outcome::Resolved { size: 1 });
         assert_eq!(frame(1).outcome(), Outcome::Vdso);
@@ -526,6 +541,7 @@ mod tests {
             (bindings::ENOMEM, Outcome::NoMemory),
         ] {
             assert_eq!(frame(2 | errno << 8).outcome(), outcome);
+            assert!(frame(2 | errno << 8).is_read());
         }
     }
 }

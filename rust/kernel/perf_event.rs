@@ -16,9 +16,11 @@
 //!
 //! C header: [`include/linux/perf_event.h`](srctree/include/linux/perf_event.h)
 
+use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::BitOr;
+use core::slice;
 
 use zerocopy::Immutable;
 
@@ -427,6 +429,23 @@ impl Callchain<'_> {
         }
         // SAFETY: By the type invariant, there is room for `nr` entries, of which this is one.
         Some(unsafe { (*self.entry).ip.as_ptr().add(index).read_volatile() })
+    }
+
+    /// The entries from `index` on that there are now, each as it is when its turn comes.
+    #[inline]
+    pub fn values_from(&self, index: usize) -> impl Iterator<Item = u64> + '_ {
+        // SAFETY: By the type invariant, there is room for `nr` entries. That they may change is
+        // what the cells are for.
+        let entries: &[UnsafeCell<u64>] = unsafe {
+            slice::from_raw_parts((*self.entry).ip.as_ptr().cast(), self.len() as usize)
+        };
+
+        // SAFETY: As above.
+        entries
+            .get(index..)
+            .unwrap_or_default()
+            .iter()
+            .map(|entry| unsafe { entry.get().read_volatile() })
     }
 }
 

@@ -23,11 +23,12 @@ mod entry_tests {
     use kernel::bindings;
     use kernel::build_id::BuildId;
     use kernel::build_id::Frame;
+    use kernel::build_id::Vdso;
 
     /// A frame as the reader leaves it.
     fn frame(status: u32, detail: u32, id: &[u8], value: u64) -> Frame {
         let mut bytes = [0u8; 32];
-        bytes[..4].copy_from_slice(&(status | detail << 8).to_ne_bytes());
+        bytes[..4].copy_from_slice(&(status | detail << 8 | 1 << 31).to_ne_bytes());
         bytes[4..4 + id.len()].copy_from_slice(id);
         bytes[24..].copy_from_slice(&value.to_ne_bytes());
         zerocopy::transmute!(bytes)
@@ -41,11 +42,10 @@ mod entry_tests {
     fn lays_out_a_resolved_entry() {
         for size in [1usize, 5, 8, 16, 20] {
             let id = &[0xeeu8; 20][..size];
-            let mut frame = frame(1, size as u32, id, 0x1234_5678);
-            let entry = bytes(Entry::of_frame(&frame, 0x7f00_0000_1000, || None));
-            assert!(Entry::replace_resolved(&mut frame));
-            let replaced: [u8; 32] = zerocopy::transmute!(frame);
-            assert_eq!(replaced, entry);
+            let frame = frame(1, size as u32, id, 0x1234_5678);
+            let entry = bytes(Entry::of_frame(&frame, || None));
+            let known = Entry::resolved(&BuildId::new(id).unwrap(), 0).at(0x1234_5678);
+            assert_eq!(entry, bytes(known));
 
             assert_eq!(usize::from(entry[0]), size);
             assert_eq!(entry[1..4], [0, 0, 0]);
@@ -88,11 +88,7 @@ mod entry_tests {
             (bindings::ESRCH, Status::NoMm),
             (bindings::ENOMEM, Status::NoMemory),
         ] {
-            let entry = bytes(Entry::of_frame(
-                &frame(2, errno, &[], 0x1000),
-                0x1000,
-                || None,
-            ));
+            let entry = bytes(Entry::of_frame(&frame(2, errno, &[], 0x1000), || None));
 
             assert_eq!(entry, bytes(Entry::unresolved(status, 0x1000)));
         }
@@ -100,19 +96,52 @@ mod entry_tests {
 
     #[test]
     fn fills_in_the_vdso() {
-        let id = BuildId::new(&[7; 20]);
+        static IMAGE: [u8; 156] = elf([7; 20]);
+        const START: usize = 0x7fff_0000_0000;
         let frame = frame(1, 0, &[], 0x9a0);
 
-        let entry = bytes(Entry::of_frame(&frame, 0x7fff_0000_09a0, || id));
+        let vdso = Vdso::new(START, &IMAGE);
+        let entry = bytes(Entry::of_frame(&frame, || Some(vdso)));
         assert_eq!(entry[..4], [20, 0, 0, 0]);
         assert_eq!(entry[4..24], [7; 20]);
         assert_eq!(entry[24..], 0x9a0u64.to_ne_bytes());
 
-        let entry = bytes(Entry::of_frame(&frame, 0x7fff_0000_09a0, || None));
+        let vdso = Vdso::new(START, b"no ELF");
+        let entry = bytes(Entry::of_frame(&frame, || Some(vdso)));
         assert_eq!(
             entry,
             bytes(Entry::unresolved(Status::Anon, 0x7fff_0000_09a0))
         );
+    }
+
+    /// An ELF file with nothing but a build ID.
+    const fn elf(id: [u8; 20]) -> [u8; 156] {
+        let mut elf = [0; 156];
+        elf[0] = 0x7f;
+        elf[1] = b'E';
+        elf[2] = b'L';
+        elf[3] = b'F';
+        elf[4] = 2; // 64 bits
+        put(&mut elf, 32, &64u64.to_ne_bytes()); // program headers
+        put(&mut elf, 54, &56u16.to_ne_bytes());
+        put(&mut elf, 56, &1u16.to_ne_bytes());
+        put(&mut elf, 64, &4u32.to_ne_bytes()); // notes
+        put(&mut elf, 72, &120u64.to_ne_bytes());
+        put(&mut elf, 96, &36u64.to_ne_bytes());
+        put(&mut elf, 120, &4u32.to_ne_bytes());
+        put(&mut elf, 124, &20u32.to_ne_bytes());
+        put(&mut elf, 128, &3u32.to_ne_bytes()); // NT_GNU_BUILD_ID
+        put(&mut elf, 132, b"GNU\0");
+        put(&mut elf, 136, &id);
+        elf
+    }
+
+    const fn put(to: &mut [u8], at: usize, what: &[u8]) {
+        let mut i = 0;
+        while i < what.len() {
+            to[at + i] = what[i];
+            i += 1;
+        }
     }
 }
 

@@ -70,10 +70,10 @@ pub(crate) fn count(counter: Counter) {
 
 /// Counts `number`. Any context.
 #[inline(always)]
-pub(crate) fn add(counter: Counter, number: i64) {
+pub(crate) fn add(counter: Counter, number: usize) {
     if hooks::counting() {
         if let Some(count) = COUNTS.get(counter as usize) {
-            count.add(number, Relaxed);
+            count.add(number as i64, Relaxed);
         }
     }
 }

@@ -10,7 +10,6 @@
 //! [`request`] runs in any context, NMI included; everything else in task context.
 
 use kernel::build_id;
-use kernel::build_id::BuildId;
 use kernel::build_id::Frame;
 use kernel::build_id::Outcome;
 use kernel::perf_event;
@@ -83,17 +82,13 @@ fn resolve(addresses: &[c_ulong]) -> Option<KVec<Frame>> {
             .for_each(retry);
     }
 
-    for (frame, address) in frames.iter_mut().zip(addresses) {
-        if !Entry::replace_resolved(frame) {
-            Entry::of_frame(frame, *address as u64, BuildId::of_vdso).replace(frame);
-        }
-    }
+    Entry::replace_all(&mut frames);
     Some(frames)
 }
 
 /// Whether a frame can be resolved by waiting: for the file, or for the address space.
 fn is_pending(frame: &Frame) -> bool {
-    matches!(frame.outcome(), Outcome::NotResident | Outcome::Busy)
+    frame.is_read() && matches!(frame.outcome(), Outcome::NotResident | Outcome::Busy)
 }
 
 /// Resolves a frame that was not resolved without a page fault.

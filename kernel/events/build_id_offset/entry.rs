@@ -8,6 +8,7 @@ use kernel::bindings;
 use kernel::build_id::BuildId;
 use kernel::build_id::Frame;
 use kernel::build_id::Outcome;
+use kernel::build_id::Vdso;
 use kernel::build_id::BUILD_ID_SIZE_MAX;
 use kernel::prelude::*;
 use zerocopy_derive::Immutable;
@@ -33,16 +34,25 @@ pub(crate) enum Status {
 ///
 /// # Invariants
 ///
-/// `size` is 1 to 20 with [`Status::Resolved`] and 0 with any other; `data` is zero from `size` on;
-/// `reserved` is 0.
+/// `build_id` has the bytes of a `struct perf_build_id`: its `size` is 1 to 20 with
+/// [`Status::Resolved`] and 0 with any other; `data` is zero from `size` on; `__reserved` is 0.
+/// Hence an entry that takes the place of a [`Frame`] is neither [new](Frame::is_new) nor
+/// [read](Frame::is_read).
 #[repr(C)]
 #[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
 pub(crate) struct Entry {
-    size: u8,
-    status: u8,
-    reserved: u16,
-    data: [u8; BUILD_ID_SIZE_MAX],
+    /// In words, which are quicker to copy than the fields are.
+    build_id: [u64; 3],
     offset: u64,
+}
+
+/// The bytes of a `struct perf_build_id`.
+#[repr(C)]
+#[derive(IntoBytes)]
+struct Bytes {
+    /// `size`, `status` and `__reserved`.
+    head: [u8; 4],
+    data: [u8; BUILD_ID_SIZE_MAX],
 }
 
 /// The size of an entry in a record.
@@ -53,82 +63,102 @@ const _: () = {
     use bindings::perf_sample_build_id_offset as Sample;
 
     assert!(size_of::<Entry>() == 32 && size_of::<Entry>() == size_of::<Sample>());
-    assert!(size_of::<Entry>() == size_of::<Frame>());
-    assert!(offset_of!(Entry, size) == offset_of!(Id, size));
-    assert!(offset_of!(Entry, status) == offset_of!(Id, status));
-    assert!(offset_of!(Entry, reserved) == offset_of!(Id, __reserved));
-    assert!(offset_of!(Entry, data) == offset_of!(Id, data));
-    assert!(offset_of!(Sample, build_id) == 0);
+    assert!(size_of::<Entry>() == size_of::<Frame>() && align_of::<Entry>() <= align_of::<Frame>());
+    assert!(offset_of!(Id, size) == 0);
+    assert!(offset_of!(Id, status) == 1);
+    assert!(offset_of!(Id, __reserved) == 2);
+    assert!(offset_of!(Id, data) == 4);
+    assert!(offset_of!(Sample, build_id) == 0 && size_of::<Id>() == size_of::<[u64; 3]>());
     assert!(offset_of!(Entry, offset) == offset_of!(Sample, offset));
 };
 
 impl Entry {
     /// An entry of something that is not resolved: an address, a marker or a cookie.
+    #[inline]
     pub(crate) const fn unresolved(status: Status, offset: u64) -> Self {
         // INVARIANT: No caller passes `Resolved`, and everything else is zero.
         Self {
-            size: 0,
-            status: status as u8,
-            reserved: 0,
-            data: [0; BUILD_ID_SIZE_MAX],
+            build_id: [
+                u64::from_ne_bytes([0, status as u8, 0, 0, 0, 0, 0, 0]),
+                0,
+                0,
+            ],
             offset,
         }
     }
 
-    fn resolved(size: u8, data: [u8; BUILD_ID_SIZE_MAX], offset: u64) -> Self {
-        // INVARIANT: The callers have these of a `Frame` that is resolved or a `BuildId`.
-        Self {
-            size,
-            status: Status::Resolved as u8,
-            reserved: 0,
-            data,
-            offset,
-        }
-    }
-
-    /// The entry that a frame, once resolved or not, becomes. It was made with `address`.
-    ///
-    /// `vdso` finds the build ID of the vDSO.
-    pub(crate) fn of_frame(
-        frame: &Frame,
-        address: u64,
-        vdso: impl FnOnce() -> Option<BuildId>,
-    ) -> Self {
-        match frame.outcome() {
-            Outcome::Resolved { size } => Self::resolved(size, *frame.build_id(), frame.value()),
-            Outcome::Vdso => match vdso() {
-                Some(id) => Self::resolved(id.size(), *id.padded(), frame.value()),
-                None => Self::unresolved(Status::Anon, address),
-            },
-            Outcome::NoFile => Self::unresolved(Status::Anon, address),
-            Outcome::NoBuildId => Self::unresolved(Status::NoBuildId, address),
-            Outcome::NotResident => Self::unresolved(Status::Fault, address),
-            Outcome::Busy => Self::unresolved(Status::Busy, address),
-            Outcome::NoMm => Self::unresolved(Status::NoMm, address),
-            Outcome::NoMemory => Self::unresolved(Status::NoMemory, address),
-        }
-    }
-
-    /// Makes an entry of a frame that has a build ID, where it is. Returns whether it has.
-    ///
-    /// What most of them have, and quicker than [`Entry::of_frame`].
+    /// An entry of what is at `offset` of the file that has this build ID.
     #[inline]
-    pub(crate) fn replace_resolved(frame: &mut Frame) -> bool {
-        let Outcome::Resolved { size } = frame.outcome() else {
-            return false;
-        };
-        let entry: &mut Self = zerocopy::transmute_mut!(frame);
+    pub(crate) fn resolved(id: &BuildId, offset: u64) -> Self {
+        Self::with_id(id.size(), id.padded(), offset)
+    }
 
-        // INVARIANT: A frame that is resolved has a build ID of that size, zero padded, at the same
-        // place, and the offset too.
-        entry.size = size;
-        entry.status = Status::Resolved as u8;
-        entry.reserved = 0;
-        true
+    #[inline]
+    fn with_id(size: u8, data: &[u8; BUILD_ID_SIZE_MAX], offset: u64) -> Self {
+        let head = [size, Status::Resolved as u8, 0, 0];
+
+        // INVARIANT: The callers have these of a `BuildId` or a `Frame` that is resolved.
+        Self {
+            build_id: zerocopy::transmute!(Bytes { head, data: *data }),
+            offset,
+        }
+    }
+
+    /// This entry with another offset.
+    #[inline]
+    pub(crate) fn at(mut self, offset: u64) -> Self {
+        self.offset = offset;
+        self
+    }
+
+    #[inline]
+    pub(crate) fn build_id(&self) -> [u64; 3] {
+        self.build_id
+    }
+    #[inline]
+    pub(crate) fn with_build_id(build_id: [u64; 3], offset: u64) -> Self {
+        Self { build_id, offset }
+    }
+
+    /// The entry that a frame becomes which the stack map's reader has seen.
+    ///
+    /// `vdso` finds the vDSO of the current task.
+    pub(crate) fn of_frame(frame: &Frame, vdso: impl FnOnce() -> Option<Vdso>) -> Self {
+        let value = frame.value();
+        let unresolved = |status| Self::unresolved(status, value);
+
+        match frame.outcome() {
+            Outcome::Resolved { size } => Self::with_id(size, frame.build_id(), value),
+            Outcome::Vdso => vdso().map_or(unresolved(Status::Busy), |vdso| {
+                Self::of_vdso(&vdso, value)
+            }),
+            Outcome::NoFile => unresolved(Status::Anon),
+            Outcome::NoBuildId => unresolved(Status::NoBuildId),
+            Outcome::NotResident => unresolved(Status::Fault),
+            Outcome::Busy => unresolved(Status::Busy),
+            Outcome::NoMm => unresolved(Status::NoMm),
+            Outcome::NoMemory => unresolved(Status::NoMemory),
+        }
+    }
+
+    /// An entry of what is at `offset` of the vDSO's image.
+    pub(crate) fn of_vdso(vdso: &Vdso, offset: u64) -> Self {
+        match vdso.build_id() {
+            Some(id) => Self::resolved(&id, offset),
+            None => Self::unresolved(Status::Anon, vdso.address_of(offset)),
+        }
     }
 
     /// Puts the entry where a frame was.
+    #[inline]
     pub(crate) fn replace(self, frame: &mut Frame) {
         *frame = zerocopy::transmute!(self);
+    }
+
+    /// Puts entries where the stack map's reader has left frames.
+    pub(crate) fn replace_all(frames: &mut [Frame]) {
+        for frame in frames.iter_mut().filter(|frame| frame.is_read()) {
+            Self::of_frame(frame, Vdso::current).replace(frame);
+        }
     }
 }

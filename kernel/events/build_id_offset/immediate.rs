@@ -4,7 +4,6 @@
 //!
 //! Everything here runs in any context.
 
-use kernel::build_id::BuildId;
 use kernel::build_id::Frame;
 use kernel::perf_event;
 use kernel::perf_event::Callchain;
@@ -199,12 +198,15 @@ fn put_ip(handle: &mut OutputHandle, ip: Ip) {
             let mut frame = Frame::new(address);
 
             resolver::resolve_nofault(core::slice::from_mut(&mut frame));
-            handle.put(&Entry::of_frame(&frame, address, BuildId::of_vdso));
+            handle.put(&frame);
         }
     }
 }
 
 /// Resolves the instruction pointer and the callchain in `frames`, and writes both.
+///
+/// Once something is resolved, the callchain is not looked at again: an event on what the resolver
+/// does has had its own captured to the same buffer, and it can be one of the kernel.
 fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mut [Frame]) {
     let user = fill(chain, frames);
     let len = frames.len();
@@ -214,11 +216,11 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mu
     match (ip, frames.get_mut(user.saturating_sub(1)..)) {
         (Ip::User(address), Some(batch @ [_, _, ..])) if user < len => {
             if let [lent, ..] = batch {
-                *lent = Frame::new(address);
+                lent.renew(address);
             }
             resolver::resolve_nofault(batch);
             if let [lent, ..] = batch {
-                handle.put(&Entry::of_frame(lent, address, BuildId::of_vdso));
+                handle.put(lent);
                 Entry::unresolved(Status::Context, chain::CONTEXT_USER).replace(lent);
             }
         }
@@ -227,14 +229,6 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mu
             if let Some(batch @ [_, ..]) = frames.get_mut(user..) {
                 resolver::resolve_nofault(batch);
             }
-        }
-    }
-
-    // The callchain is not looked at again: an event that counts what the resolver does has had
-    // its own captured to the same buffer, and it can be one of the kernel.
-    for frame in frames.get_mut(user..).unwrap_or_default() {
-        if !Entry::replace_resolved(frame) {
-            Entry::of_frame(frame, frame.value(), BuildId::of_vdso).replace(frame);
         }
     }
 
@@ -252,14 +246,30 @@ fn fill(chain: &Kept<'_>, frames: &mut [Frame]) -> usize {
     for (frame, at) in frames.iter_mut().zip(0..len) {
         let value = chain.get(at);
         match part.classify(value) {
+            // All the others are, too.
             Kind::User => {
-                user = user.min(at);
-                *frame = Frame::new(value);
+                user = at;
+                break;
             }
             kind => known(kind, value).replace(frame),
         }
     }
+    fill_user(chain.chain.values_from(user), frames.get_mut(user..).unwrap_or_default());
     user
+}
+
+/// Fills `frames` with user addresses, and with 0 where there are not enough.
+#[inline]
+fn fill_user(addresses: impl Iterator<Item = u64>, frames: &mut [Frame]) {
+    let mut filled: usize = 0;
+
+    for (frame, address) in frames.iter_mut().zip(addresses) {
+        frame.renew(address);
+        filled = filled.wrapping_add(1);
+    }
+    for frame in frames.get_mut(filled..).unwrap_or_default() {
+        frame.renew(0);
+    }
 }
 
 /// The entry of what is not resolved.

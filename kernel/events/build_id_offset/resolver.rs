@@ -9,8 +9,8 @@
 //! mode, where the cache is filled.
 
 use kernel::build_id;
-use kernel::build_id::BuildId;
 use kernel::build_id::Frame;
+use kernel::build_id::Vdso;
 use kernel::mm::speculative::Content;
 use kernel::mm::speculative::CurrentMm;
 use kernel::mm::speculative::Lookup;
@@ -22,6 +22,8 @@ use crate::cache::Answer;
 use crate::count;
 use crate::count::count;
 use crate::count::Counter;
+use crate::entry::Entry;
+use crate::entry::Status;
 use crate::fill;
 use crate::fill::CACHE;
 
@@ -35,21 +37,22 @@ pub(crate) use crate::fill::stop;
 /// libraries that call each other.
 const RECENT: usize = 8;
 
-/// Resolves `frames` without a page fault, any context.
+/// Makes entries of `frames`, which are new, without a page fault. Any context.
 pub(crate) fn resolve_nofault(frames: &mut [Frame]) {
     let rest = look(frames);
 
     if rest.left > 0 {
-        count::add(Counter::Left, rest.left);
-        build_id::resolve_nofault(frames);
+        read(frames, rest.left);
+        Entry::replace_all(frames);
     }
     if rest.unknown_file {
         fill::request();
     }
 }
 
-/// Resolves `frames`, which were made of `addresses`, without waiting for the address space, and
-/// has files read that are not in the cache.
+/// Makes entries of `frames`, which are new and were made of `addresses`, without waiting for the
+/// address space, and has files read that are not in the cache. What is then left to the stack
+/// map's reader stays as that has left it.
 ///
 /// Task context, may sleep.
 pub(crate) fn resolve_and_fill(frames: &mut [Frame], addresses: &[c_ulong]) {
@@ -57,12 +60,21 @@ pub(crate) fn resolve_and_fill(frames: &mut [Frame], addresses: &[c_ulong]) {
 
     if rest.unknown_file {
         fill::stack(addresses);
+        for (frame, address) in frames.iter_mut().zip(addresses) {
+            frame.renew(*address as u64);
+        }
         rest = look(frames);
     }
     if rest.left > 0 {
-        count::add(Counter::Left, rest.left);
-        build_id::resolve_nofault(frames);
+        read(frames, rest.left);
     }
+}
+
+/// Asks the stack map's reader for those of `frames` that are still new.
+#[cold]
+fn read(frames: &mut [Frame], left: usize) {
+    count::add(Counter::Left, left);
+    build_id::resolve_nofault(frames);
 }
 
 /// How many pages the cache has.
@@ -70,17 +82,20 @@ pub(crate) fn cache_len() -> usize {
     CACHE.len()
 }
 
-/// Resolves what it can without a lock, any context.
+/// Makes entries of what of `frames`, which are new, it can without a lock. Any context.
 fn look(frames: &mut [Frame]) -> Rest {
     let rcu = rcu::read_lock();
-    Pass::new(&rcu).run(frames)
+    let mut pass = Pass::new(&rcu);
+
+    pass.run(frames);
+    pass.rest
 }
 
 /// What is left to be done.
 #[derive(Clone, Copy, Default)]
 struct Rest {
-    /// Frames of which nothing has become.
-    left: i64,
+    /// Frames that are still new.
+    left: usize,
     /// One is in a file that could be in the cache, and is not.
     unknown_file: bool,
 }
@@ -89,30 +104,28 @@ struct Rest {
 struct Pass<'a> {
     rcu: &'a rcu::Guard,
     mm: Option<CurrentMm<'a>>,
-    recent: [Option<Recent>; RECENT],
-    /// How many there have been.
-    seen: usize,
+    recent: [Option<Range>; RECENT],
+    /// The place of the next in `recent`.
+    next: usize,
     rest: Rest,
 }
 
-/// A mapping that one of the frames is in.
+/// Addresses of which the same is known.
 #[derive(Clone, Copy)]
-struct Recent {
+struct Range {
     start: u64,
     size: u64,
-    /// Offset of `start` in what is mapped.
+    /// What is added to an address's distance from `start`: for an offset that of `start` in what
+    /// is mapped, and where the entry is to have the address, `start` itself.
     base: u64,
     known: Known,
 }
 
-/// What is known of a mapping's content.
+/// What becomes of a frame, but for the offset.
 #[derive(Clone, Copy)]
 enum Known {
-    Id(BuildId),
-    NoId,
-    Vdso,
-    NoFile,
-    /// Nothing: another has to be asked.
+    Entry(Entry, Counter),
+    /// It stays new: another has to be asked.
     Nothing,
 }
 
@@ -123,127 +136,157 @@ impl<'a> Pass<'a> {
             rcu,
             mm: CurrentMm::get(rcu),
             recent: [None; RECENT],
-            seen: 0,
+            next: 0,
             rest: Rest::default(),
         }
     }
 
     #[inline]
-    fn run(mut self, frames: &mut [Frame]) -> Rest {
-        for frame in frames.iter_mut().filter(|frame| frame.is_new()) {
-            if !self.resolve_like_another(frame) {
-                self.look_up(frame);
-            }
+    fn run(&mut self, mut frames: &mut [Frame]) {
+        while let [first, ..] = frames {
+            let address = first.value();
+            let mut recent = self.recent.iter().map_while(Option::as_ref);
+            let same = match recent.find(|range| range.contains(address)) {
+                Some(range) => range.tell(frames, &mut self.rest),
+                None => self.look_up(address).tell(frames, &mut self.rest),
+            };
+            frames = frames.get_mut(same..).unwrap_or_default();
         }
-        self.rest
     }
 
-    /// Resolves a frame that is in the mapping of one before. Returns whether it is.
-    #[inline]
-    fn resolve_like_another(&mut self, frame: &mut Frame) -> bool {
-        let address = frame.value();
-
-        for recent in self.recent.iter().map_while(Option::as_ref) {
-            let inside = address.wrapping_sub(recent.start);
-            if inside < recent.size {
-                let offset = inside.wrapping_add(recent.base);
-                recent.known.tell(offset, frame, &mut self.rest);
-                return true;
-            }
-        }
-        false
-    }
-
-    /// Looks a frame's mapping up, and resolves it.
-    fn look_up(&mut self, frame: &mut Frame) {
-        let address = frame.value();
+    /// Looks up what `address` is in.
+    fn look_up(&mut self, address: u64) -> Range {
         let Some(mm) = &self.mm else {
-            frame.set_no_mm();
-            return;
+            return Range::everything(Known::unresolved(Status::NoMm, Counter::NoFile));
         };
         let mapping = match mm.find(address) {
             Lookup::Mapping(mapping) => mapping,
             Lookup::Nothing => {
-                Known::NoFile.tell(0, frame, &mut self.rest);
-                return;
+                return Range::one(address, Known::unresolved(Status::Anon, Counter::NoFile));
             }
             Lookup::Busy => {
                 count(Counter::Busy);
-                Known::Nothing.tell(0, frame, &mut self.rest);
-                return;
+                return Range::one(address, Known::Nothing);
             }
         };
 
-        let known = self.content(&mapping);
-        known.tell(mapping.offset_of(address), frame, &mut self.rest);
-        if let Some(slot) = self.recent.get_mut(self.seen % RECENT) {
-            *slot = Some(Recent::new(&mapping, known));
+        let range = self.range_of(&mapping);
+        if let Some(slot) = self.recent.get_mut(self.next) {
+            *slot = Some(range);
         }
-        self.seen = self.seen.wrapping_add(1);
+        self.next = self.next.wrapping_add(1) % RECENT;
+        range
     }
 
     /// What is known of what is mapped.
     #[inline]
-    fn content(&mut self, mapping: &Mapping) -> Known {
+    fn range_of(&mut self, mapping: &Mapping) -> Range {
+        let in_file = |known| Range::of(mapping, mapping.offset_of(mapping.start()), known);
+        let in_memory = |known| Range::of(mapping, mapping.start(), known);
+
         let version = match mapping.content() {
             Content::File(version) => version,
-            Content::Vdso => return Known::Vdso,
-            Content::Memory => return Known::NoFile,
+            Content::Vdso => {
+                return match Vdso::current().and_then(|vdso| vdso.build_id()) {
+                    Some(id) => in_file(Known::Entry(Entry::resolved(&id, 0), Counter::Vdso)),
+                    None => in_memory(Known::unresolved(Status::Anon, Counter::NoFile)),
+                };
+            }
+            Content::Memory => {
+                return in_memory(Known::unresolved(Status::Anon, Counter::NoFile));
+            }
         };
 
         if !version.is_stable() {
             count(Counter::Unstable);
             self.rest.unknown_file |= version.is_unnumbered();
-            return Known::Nothing;
+            return in_memory(Known::Nothing);
         }
         match CACHE.get(&version, self.rcu) {
-            Some(Answer::Id(id)) => Known::Id(id),
-            Some(Answer::NoId) => Known::NoId,
+            Some(Answer::Id(id)) => {
+                in_file(Known::Entry(Entry::resolved(&id, 0), Counter::Hit))
+            }
+            Some(Answer::NoId) => in_memory(Known::unresolved(
+                Status::NoBuildId,
+                Counter::NegativeHit,
+            )),
             None => {
                 count(Counter::Miss);
                 self.rest.unknown_file |= version.is_settled();
-                Known::Nothing
+                in_memory(Known::Nothing)
             }
-        }
-    }
-}
-
-impl Recent {
-    #[inline]
-    fn new(mapping: &Mapping, known: Known) -> Self {
-        let start = mapping.start();
-
-        Self {
-            start,
-            size: mapping.end().wrapping_sub(start),
-            base: mapping.offset_of(start),
-            known,
         }
     }
 }
 
 impl Known {
-    /// Tells a frame what became of it, at `offset` of what is mapped.
+    fn unresolved(status: Status, counter: Counter) -> Self {
+        Self::Entry(Entry::unresolved(status, 0), counter)
+    }
+}
+
+impl Range {
     #[inline]
-    fn tell(&self, offset: u64, frame: &mut Frame, rest: &mut Rest) {
-        match self {
-            Self::Id(id) => {
-                count(Counter::Hit);
-                frame.set_resolved(id, offset);
-            }
-            Self::NoId => {
-                count(Counter::NegativeHit);
-                frame.set_no_build_id();
-            }
-            Self::Vdso => {
-                count(Counter::Vdso);
-                frame.set_vdso(offset);
-            }
-            Self::NoFile => {
-                count(Counter::NoFile);
-                frame.set_no_file();
-            }
-            Self::Nothing => rest.left = rest.left.wrapping_add(1),
+    fn of(mapping: &Mapping, base: u64, known: Known) -> Self {
+        let start = mapping.start();
+
+        Self {
+            start,
+            size: mapping.end().wrapping_sub(start),
+            base,
+            known,
         }
+    }
+
+    fn one(address: u64, known: Known) -> Self {
+        Self {
+            start: address,
+            size: 1,
+            base: address,
+            known,
+        }
+    }
+
+    fn everything(known: Known) -> Self {
+        Self {
+            start: 0,
+            size: u64::MAX,
+            base: 0,
+            known,
+        }
+    }
+
+    #[inline]
+    fn contains(&self, address: u64) -> bool {
+        address.wrapping_sub(self.start) < self.size
+    }
+
+    /// Tells the first of `frames` what became of them, as long as they are in this range. Returns
+    /// how many are.
+    #[inline]
+    fn tell(&self, frames: &mut [Frame], rest: &mut Rest) -> usize {
+        let Known::Entry(entry, counter) = self.known else {
+            let inside = |frame: &&Frame| self.contains(frame.value());
+            let same = frames.iter().take_while(inside).count();
+
+            rest.left = rest.left.wrapping_add(same);
+            return same;
+        };
+
+        // In registers, all of it: this is where the time goes.
+        let (start, size, base) = (self.start, self.size, self.base);
+        let [first, second, third] = entry.build_id();
+        let mut same: usize = 0;
+
+        for frame in frames {
+            let inside = frame.value().wrapping_sub(start);
+            if inside >= size {
+                break;
+            }
+            Entry::with_build_id([first, second, third], inside.wrapping_add(base)).replace(frame);
+            same = same.wrapping_add(1);
+        }
+        count::add(counter, same);
+        same
     }
 }

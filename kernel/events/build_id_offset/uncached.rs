@@ -10,7 +10,8 @@ use kernel::build_id::Frame;
 use kernel::mm::virt::VmaRef;
 use kernel::prelude::*;
 
-pub(crate) use kernel::build_id::resolve_nofault;
+use crate::entry::Entry;
+
 
 /// To be called once, at boot.
 ///
@@ -29,6 +30,12 @@ pub(crate) fn stop() {}
 
 /// A mapping was made, or its protection changed. Any context.
 pub(crate) fn mapped(_vma: &VmaRef) {}
+
+/// Makes entries of `frames` without a page fault. Any context.
+pub(crate) fn resolve_nofault(frames: &mut [Frame]) {
+    build_id::resolve_nofault(frames);
+    Entry::replace_all(frames);
+}
 
 /// Resolves `frames` without waiting for the address space.
 ///

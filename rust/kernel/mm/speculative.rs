@@ -44,6 +44,7 @@
 use core::ptr;
 
 use crate::bindings;
+use crate::build_id::Vdso;
 use crate::fs::File;
 use crate::page::PAGE_SIZE;
 use crate::sync::atomic::atomic_load;
@@ -476,9 +477,5 @@ impl Candidate {
 
 /// Whether the current task's vDSO is mapped at `start..end`, as a whole.
 fn is_vdso(start: usize, end: usize) -> bool {
-    let (mut size, mut at) = (0, 0);
-
-    // SAFETY: Both are valid for a write.
-    unsafe { bindings::current_vdso_image(&raw mut size, &raw mut at) };
-    size != 0 && start == at && end.wrapping_sub(start) >= size
+    Vdso::current().is_some_and(|vdso| vdso.is_mapped_at(start, end))
 }
