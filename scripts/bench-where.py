@@ -10,7 +10,7 @@ import collections
 import sys
 
 CALLS = 2000 * 5  # of guest/bench.c
-SHOWN = 60
+SHOWN = 24
 
 
 def main():

@@ -28,3 +28,13 @@ __rust_helper bool rust_helper_is_user_task(struct task_struct *task)
 {
 	return is_user_task(task);
 }
+
+__rust_helper void rust_helper_preempt_disable(void)
+{
+	preempt_disable();
+}
+
+__rust_helper void rust_helper_preempt_enable(void)
+{
+	preempt_enable();
+}

@@ -44,7 +44,7 @@ pub const BUILD_ID_SIZE_MAX: usize = bindings::BUILD_ID_SIZE_MAX as usize;
 ///
 /// The layout is that of the C `struct bpf_stack_build_id`.
 #[repr(C)]
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Zeroable)]
 pub struct Frame {
     status: u32,
     build_id: [u8; BUILD_ID_SIZE_MAX],

@@ -26,6 +26,7 @@ use zerocopy::Immutable;
 
 use crate::bindings;
 use crate::prelude::*;
+use crate::sync::rcu;
 use crate::types::NotThreadSafe;
 use crate::types::Opaque;
 #[cfg(CONFIG_PERF_BUILD_ID_OFFSET)]
@@ -436,9 +437,8 @@ impl Callchain<'_> {
     pub fn values_from(&self, index: usize) -> impl Iterator<Item = u64> + '_ {
         // SAFETY: By the type invariant, there is room for `nr` entries. That they may change is
         // what the cells are for.
-        let entries: &[UnsafeCell<u64>] = unsafe {
-            slice::from_raw_parts((*self.entry).ip.as_ptr().cast(), self.len() as usize)
-        };
+        let entries: &[UnsafeCell<u64>] =
+            unsafe { slice::from_raw_parts((*self.entry).ip.as_ptr().cast(), self.len() as usize) };
 
         // SAFETY: As above.
         entries
@@ -527,3 +527,21 @@ impl OutputHandle {
 /// That is so for `'a`.
 #[derive(Clone, Copy)]
 pub struct OutputContext<'a>(PhantomData<&'a ()>, NotThreadSafe);
+
+impl OutputContext<'_> {
+    /// Calls `within` in such a context. It must not sleep. Any context.
+    #[inline]
+    pub fn enter<R>(within: impl FnOnce(OutputContext<'_>) -> R) -> R {
+        // SAFETY: Always possible, and undone below.
+        unsafe { bindings::preempt_disable() };
+        let rcu = rcu::read_lock();
+
+        // INVARIANT: As of here, until the call returns.
+        let result = within(OutputContext(PhantomData, NotThreadSafe));
+
+        drop(rcu);
+        // SAFETY: As above.
+        unsafe { bindings::preempt_enable() };
+        result
+    }
+}

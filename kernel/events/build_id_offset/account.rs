@@ -86,7 +86,7 @@ pub(crate) fn get(event: &PerfEvent) -> Result {
         resolver::start()?;
     }
     if callchain && counts.nr_callchain_build_id_offset_events == 0 {
-        if let Err(error) = BUFFERS.alloc(callchain_len(), Frame::new(0)) {
+        if let Err(error) = BUFFERS.alloc(callchain_len()) {
             if counts.is_zero() {
                 resolver::stop();
             }
@@ -153,7 +153,7 @@ pub(crate) fn existing() -> Existing {
         callchain_events: counts.nr_callchain_build_id_offset_events,
         deferred_events: usize::try_from(NR_DEFERRED_OUTPUT_EVENTS.load(Relaxed))
             .unwrap_or(usize::MAX),
-        buffers: BUFFERS.exist(),
+        buffers: BUFFERS.exist() || resolver::buffers_exist(),
     }
 }
 

@@ -44,7 +44,8 @@ mod entry_tests {
             let id = &[0xeeu8; 20][..size];
             let frame = frame(1, size as u32, id, 0x1234_5678);
             let entry = bytes(Entry::of_frame(&frame, || None));
-            let known = Entry::resolved(&BuildId::new(id).unwrap(), 0).at(0x1234_5678);
+            let known = Entry::resolved(&BuildId::new(id).unwrap(), 0);
+            let known = Entry::of_words(known.words(), 0x1234_5678);
             assert_eq!(entry, bytes(known));
 
             assert_eq!(usize::from(entry[0]), size);

@@ -71,6 +71,8 @@ pub(crate) struct Cache {
     chunks: [Atomic<*mut Chunk>; CHUNKS],
     /// Which of the slots is the next to be evicted from.
     hand: Atomic<i32>,
+    /// How often something was to be forgotten.
+    forgotten: Atomic<i64>,
 }
 
 #[repr(C)]
@@ -104,7 +106,15 @@ impl Cache {
         Self {
             chunks: [const { Atomic::new(ptr::null_mut()) }; CHUNKS],
             hand: Atomic::new(0),
+            forgotten: Atomic::new(0),
         }
+    }
+
+    /// A number that changes when something is [forgotten](Self::forget), for what was copied from
+    /// here. Any context.
+    #[inline]
+    pub(crate) fn stamp(&self) -> u64 {
+        self.forgotten.load(Acquire) as u64
     }
 
     /// What is known of a version of a file. Any context.
@@ -162,6 +172,7 @@ impl Cache {
         let place = Place::of(version);
         let inode = version.sequence() as i64;
 
+        self.forgotten.fetch_add(1, Full);
         for slot in self.ways(place).unwrap_or_default() {
             if slot.inode.load(Relaxed) == inode && !slot.clear() {
                 // Somebody is writing to it at this very moment: nothing else is certain.

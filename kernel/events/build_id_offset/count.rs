@@ -71,8 +71,14 @@ pub(crate) fn count(counter: Counter) {
 /// Counts `number`. Any context.
 #[inline(always)]
 pub(crate) fn add(counter: Counter, number: usize) {
+    add_to(counter as usize, number);
+}
+
+/// Counts `number` on the counter at `index`. Any context.
+#[inline(always)]
+pub(crate) fn add_to(index: usize, number: usize) {
     if hooks::counting() {
-        if let Some(count) = COUNTS.get(counter as usize) {
+        if let Some(count) = COUNTS.get(index) {
             count.add(number as i64, Relaxed);
         }
     }

@@ -39,7 +39,7 @@ pub(crate) enum Status {
 /// Hence an entry that takes the place of a [`Frame`] is neither [new](Frame::is_new) nor
 /// [read](Frame::is_read).
 #[repr(C)]
-#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[derive(Clone, Copy, FromBytes, IntoBytes, Immutable, KnownLayout, Zeroable)]
 pub(crate) struct Entry {
     /// In words, which are quicker to copy than the fields are.
     build_id: [u64; 3],
@@ -104,20 +104,22 @@ impl Entry {
         }
     }
 
-    /// This entry with another offset.
+    /// The words before the offset.
     #[inline]
-    pub(crate) fn at(mut self, offset: u64) -> Self {
-        self.offset = offset;
-        self
-    }
-
-    #[inline]
-    pub(crate) fn build_id(&self) -> [u64; 3] {
+    #[cfg_attr(not(CONFIG_PERF_BUILD_ID_OFFSET_CACHE), allow(dead_code))]
+    pub(crate) fn words(&self) -> [u64; 3] {
         self.build_id
     }
+
+    /// An entry like the one that has these [`words`](Self::words).
     #[inline]
-    pub(crate) fn with_build_id(build_id: [u64; 3], offset: u64) -> Self {
-        Self { build_id, offset }
+    #[cfg_attr(not(CONFIG_PERF_BUILD_ID_OFFSET_CACHE), allow(dead_code))]
+    pub(crate) fn of_words([first, second, third]: [u64; 3], offset: u64) -> Self {
+        // INVARIANT: As those of the other.
+        Self {
+            build_id: [first, second, third],
+            offset,
+        }
     }
 
     /// The entry that a frame becomes which the stack map's reader has seen.
@@ -129,9 +131,9 @@ impl Entry {
 
         match frame.outcome() {
             Outcome::Resolved { size } => Self::with_id(size, frame.build_id(), value),
-            Outcome::Vdso => vdso().map_or(unresolved(Status::Busy), |vdso| {
-                Self::of_vdso(&vdso, value)
-            }),
+            Outcome::Vdso => {
+                vdso().map_or(unresolved(Status::Busy), |vdso| Self::of_vdso(&vdso, value))
+            }
             Outcome::NoFile => unresolved(Status::Anon),
             Outcome::NoBuildId => unresolved(Status::NoBuildId),
             Outcome::NotResident => unresolved(Status::Fault),

@@ -197,7 +197,7 @@ fn put_ip(handle: &mut OutputHandle, ip: Ip) {
         Ip::User(address) => {
             let mut frame = Frame::new(address);
 
-            resolver::resolve_nofault(core::slice::from_mut(&mut frame));
+            resolver::resolve_nofault(core::slice::from_mut(&mut frame), handle.context());
             handle.put(&frame);
         }
     }
@@ -218,7 +218,7 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mu
             if let [lent, ..] = batch {
                 lent.renew(address);
             }
-            resolver::resolve_nofault(batch);
+            resolver::resolve_nofault(batch, handle.context());
             if let [lent, ..] = batch {
                 handle.put(lent);
                 Entry::unresolved(Status::Context, chain::CONTEXT_USER).replace(lent);
@@ -227,7 +227,7 @@ fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mu
         _ => {
             put_ip(handle, ip);
             if let Some(batch @ [_, ..]) = frames.get_mut(user..) {
-                resolver::resolve_nofault(batch);
+                resolver::resolve_nofault(batch, handle.context());
             }
         }
     }
@@ -254,7 +254,10 @@ fn fill(chain: &Kept<'_>, frames: &mut [Frame]) -> usize {
             kind => known(kind, value).replace(frame),
         }
     }
-    fill_user(chain.chain.values_from(user), frames.get_mut(user..).unwrap_or_default());
+    fill_user(
+        chain.chain.values_from(user),
+        frames.get_mut(user..).unwrap_or_default(),
+    );
     user
 }
 

@@ -8,10 +8,10 @@ use core::iter;
 use kernel::build_id;
 use kernel::build_id::Frame;
 use kernel::mm::virt::VmaRef;
+use kernel::perf_event::OutputContext;
 use kernel::prelude::*;
 
 use crate::entry::Entry;
-
 
 /// To be called once, at boot.
 ///
@@ -32,7 +32,7 @@ pub(crate) fn stop() {}
 pub(crate) fn mapped(_vma: &VmaRef) {}
 
 /// Makes entries of `frames` without a page fault. Any context.
-pub(crate) fn resolve_nofault(frames: &mut [Frame]) {
+pub(crate) fn resolve_nofault(frames: &mut [Frame], _context: OutputContext<'_>) {
     build_id::resolve_nofault(frames);
     Entry::replace_all(frames);
 }
@@ -42,6 +42,11 @@ pub(crate) fn resolve_nofault(frames: &mut [Frame]) {
 /// Task context.
 pub(crate) fn resolve_and_fill(frames: &mut [Frame], _addresses: &[c_ulong]) {
     build_id::resolve_nofault(frames);
+}
+
+/// Nothing is remembered.
+pub(crate) fn buffers_exist() -> bool {
+    false
 }
 
 /// How many pages the cache has.

@@ -40,8 +40,12 @@
 //! Elsewhere, a writer means [`Lookup::Busy`].
 //!
 //! That there is *no* mapping at an address can be told in the first way only.
+//!
+//! What was found in the first way can be [remembered](Memo).
 
 use core::ptr;
+
+use pin_init::Zeroable;
 
 use crate::bindings;
 use crate::build_id::Vdso;
@@ -54,6 +58,13 @@ use crate::sync::barrier::smp_mb;
 use crate::sync::barrier::Read;
 use crate::sync::rcu;
 use crate::task::Task;
+
+mod memo;
+pub use self::memo::Extent;
+pub use self::memo::Memo;
+use self::memo::Moment;
+pub use self::memo::Open;
+use self::memo::Source;
 
 /// How often an address is looked up anew when the address space has changed meanwhile.
 const TRIES: usize = 4;
@@ -109,6 +120,10 @@ pub enum Lookup {
 }
 
 /// A mapping.
+///
+/// # Invariants
+///
+/// If there is a `moment`, the mapping and its `source` were in the address space at that moment.
 #[derive(Clone, Copy)]
 pub struct Mapping {
     start: u64,
@@ -116,6 +131,8 @@ pub struct Mapping {
     /// Offset of `start` in the file, in bytes.
     base: u64,
     content: Content,
+    source: Source,
+    moment: Option<Moment>,
 }
 
 /// What is mapped.
@@ -136,16 +153,13 @@ impl Mapping {
         self.start <= address && address < self.end
     }
 
-    /// Where it begins.
+    /// Where it is.
     #[inline]
-    pub fn start(&self) -> u64 {
-        self.start
-    }
-
-    /// Where it ends.
-    #[inline]
-    pub fn end(&self) -> u64 {
-        self.end
+    pub fn extent(&self) -> Extent {
+        Extent {
+            start: self.start,
+            size: self.end.wrapping_sub(self.start),
+        }
     }
 
     /// The file offset of an address in the mapping; in the vDSO, the offset in its image.
@@ -171,7 +185,7 @@ impl Mapping {
 /// overlay has. A server can change a file without the kernel's knowledge (NFS, 9p, FUSE):
 /// [`FileVersion::is_stable`] says no. Nor does it believe in files that nobody has opened, like
 /// those of memfd_create(2): who can write to them is not counted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Zeroable)]
 pub struct FileVersion {
     sequence: u64,
     ctime_sec: i64,
@@ -230,6 +244,25 @@ impl FileVersion {
                 kept: kept && flags & bindings::S_NOCMTIME == 0,
                 writable: atomic_load(writers, Relaxed) > 0,
             }
+        }
+    }
+
+    /// Whether `inode`, of which this is a [stable](Self::is_stable) version, still has it.
+    ///
+    /// # Safety
+    ///
+    /// As for [`FileVersion::read`].
+    #[inline]
+    unsafe fn is_still(&self, inode: *mut bindings::inode) -> bool {
+        // SAFETY: By the safety requirement. What else there is to a version does not change.
+        unsafe {
+            let writers: *mut i32 = (&raw mut (*inode).i_writecount).cast();
+            let nsec = ptr::read_volatile(&raw const (*inode).i_ctime_nsec);
+
+            ptr::read_volatile((&raw const (*inode).i_sequence).cast::<u64>()) == self.sequence
+                && ptr::read_volatile(&raw const (*inode).i_ctime_sec) == self.ctime_sec
+                && nsec & !CTIME_QUERIED == self.ctime_nsec
+                && ptr::read_volatile(writers) <= 0
         }
     }
 
@@ -330,6 +363,23 @@ impl<'a> CurrentMm<'a> {
         }
     }
 
+    /// The address space as it is now, if there is something to know it by later.
+    #[inline]
+    fn moment(&self) -> Option<Moment> {
+        Moment::new(self.context(), self.sequence())
+    }
+
+    /// A number that no other address space ever has; 0 if there is none.
+    #[inline]
+    fn context(&self) -> u64 {
+        #[cfg(CONFIG_X86)]
+        // SAFETY: By the type invariant. It does not change.
+        return unsafe { (*self.mm).__bindgen_anon_1.context.ctx_id };
+
+        #[cfg(not(CONFIG_X86))]
+        0
+    }
+
     /// What there is at `address`.
     #[inline]
     pub fn find(&self, address: u64) -> Lookup {
@@ -364,10 +414,14 @@ impl<'a> CurrentMm<'a> {
         let still = unsafe { read.is_still(vma, self.mm) };
         let after = self.sequence();
 
+        // INVARIANT: Nobody has changed the address space meanwhile.
+        let moment = unchanged(after)
+            .then(|| Moment::new(self.context(), before))
+            .flatten();
         if !unchanged(after) && !(STORES_IN_ORDER && still && read.is_unlocked(before, after)) {
             return None;
         }
-        let mapping = read.finish();
+        let mapping = read.finish(moment);
         mapping
             .contains(address)
             .then_some(Lookup::Mapping(mapping))
@@ -381,6 +435,7 @@ struct Candidate {
     end: u64,
     pgoff: u64,
     is_vdso: bool,
+    inode: *mut bindings::inode,
     file: Option<FileVersion>,
 }
 
@@ -406,15 +461,15 @@ impl Candidate {
             )
         };
 
-        let file = if file.is_null() {
-            None
+        let inode = if file.is_null() {
+            ptr::null_mut()
         } else {
             // SAFETY: A VMA's file was alive when the VMA was, within this read section, and its
             // memory is still one.
-            let inode = unsafe { ptr::read_volatile(&raw const (*file).f_inode) };
-            // SAFETY: As for the file, and inodes are freed after a grace period.
-            (!inode.is_null()).then(|| unsafe { FileVersion::read(inode) })
+            unsafe { ptr::read_volatile(&raw const (*file).f_inode) }
         };
+        // SAFETY: As for the file, and inodes are freed after a grace period.
+        let file = (!inode.is_null()).then(|| unsafe { FileVersion::read(inode) });
 
         Self {
             lock_seq,
@@ -422,6 +477,7 @@ impl Candidate {
             end: end as u64,
             pgoff: pgoff as u64,
             is_vdso: special && file.is_none() && is_vdso(start, end),
+            inode,
             file,
         }
     }
@@ -455,7 +511,7 @@ impl Candidate {
     }
 
     #[inline]
-    fn finish(self) -> Mapping {
+    fn finish(self, moment: Option<Moment>) -> Mapping {
         let content = match self.file {
             Some(version) => Content::File(version),
             None if self.is_vdso => Content::Vdso,
@@ -471,6 +527,8 @@ impl Candidate {
             end: self.end,
             base,
             content,
+            source: Source::new(self.inode, self.file.unwrap_or(FileVersion::new(0, 0, 0))),
+            moment,
         }
     }
 }

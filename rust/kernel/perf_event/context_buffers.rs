@@ -9,6 +9,7 @@ use core::ptr;
 
 use super::OutputContext;
 
+use crate::alloc::flags::__GFP_ZERO;
 use crate::bindings;
 use crate::cpu;
 use crate::prelude::*;
@@ -61,18 +62,20 @@ impl<T: Copy> ContextBuffers<T> {
         }
     }
 
-    /// Allocates buffers of `len` times `item`.
+    /// Allocates buffers of `len` items, all zeroes.
     ///
     /// Fails with [`EBUSY`] where there are some already. May sleep.
-    pub fn alloc(&self, len: usize, item: T) -> Result {
+    pub fn alloc(&self, len: usize) -> Result
+    where
+        T: Zeroable,
+    {
         let cpus = usize::try_from(cpu::nr_cpu_ids()).unwrap_or(usize::MAX);
         let count = cpus.checked_mul(LEVELS).ok_or(EOVERFLOW)?;
         let mut slots = KVec::with_capacity(count, GFP_KERNEL)?;
         for _ in 0..count {
-            let mut items = KVec::with_capacity(len, GFP_KERNEL)?;
-            for _ in 0..len {
-                items.push_within_capacity(item)?;
-            }
+            let mut items = KVec::with_capacity(len, GFP_KERNEL | __GFP_ZERO)?;
+            // SAFETY: There is room for them, and zeroes are what they are to be.
+            unsafe { items.inc_len(len) };
             slots.push_within_capacity(Slot {
                 busy: Atomic::new(0),
                 items: UnsafeCell::new(items),

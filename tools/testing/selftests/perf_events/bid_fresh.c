@@ -733,14 +733,16 @@ TEST_F_TIMEOUT(fresh, gives_memory_back, BID_TIMEOUT_S)
 	if (!is_cached(variant->where))
 		SKIP(return, "not remembered here");
 	*seen = (struct seen){ .id = 1, .strict = variant->defer, .after = "nothing" };
-	ASSERT_EQ(0, map_file()) TH_LOG("%s", bid_error);
 	for (int i = 0; i < 3; i++) {
+		/* a mapping that was there before may be remembered without */
+		ASSERT_EQ(0, map_file()) TH_LOG("%s", bid_error);
 		ASSERT_EQ(0, remember(self->e, seen)) TH_LOG("%s", bid_error);
 		EXPECT_GT(debug_value("state", "cache_chunks"), 0);
 		ASSERT_EQ(0, write_text("/proc/sys/vm/drop_caches", "2")) TH_LOG("%s", bid_error);
 		EXPECT_EQ(0, debug_value("state", "cache_chunks"));
 		seen->after = "dropping caches";
 		ASSERT_EQ(0, look(self->e, seen)) TH_LOG("%s", bid_error);
+		ASSERT_EQ(0, unmap_file());
 	}
 }
 
