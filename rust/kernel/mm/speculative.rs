@@ -57,11 +57,11 @@ use crate::task::Task;
 /// How often an address is looked up anew when the address space has changed meanwhile.
 const TRIES: usize = 4;
 
-/// `I_CTIME_QUERIED`: a flag of the file system's in a change time.
-const CTIME_QUERIED: u32 = 1 << 31;
+/// A flag of the file system's in a change time.
+const CTIME_QUERIED: u32 = bindings::I_CTIME_QUERIED;
 
-/// `SB_KERNMOUNT`: a superblock of the kernel's own, that nobody has mounted.
-const KERNEL_MOUNT: usize = 1 << 22;
+/// A superblock of the kernel's own, that nobody has mounted.
+const KERNEL_MOUNT: usize = bindings::SB_KERNMOUNT;
 
 /// Whether a file system is one whose inodes have change times that the kernel itself keeps, that
 /// move with each change of a file's content, and that are multiples of `s_time_gran`.
