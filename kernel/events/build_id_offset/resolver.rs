@@ -201,7 +201,7 @@ impl<'a> Pass<'a> {
             Some(Answer::NoId) => Known::NoId,
             None => {
                 count(Counter::Miss);
-                self.rest.unknown_file |= version.is_settled();
+                self.rest.unknown_file |= fill::is_worth_reading(&version, self.rcu);
                 Known::Nothing
             }
         }
