@@ -243,6 +243,13 @@ pub fn for_each_side_band<F: FnMut(&PerfEvent)>(mut each: F) {
     unsafe { bindings::perf_iterate_side_band(Some(call::<F>), (&raw mut each).cast()) };
 }
 
+/// The time in nanoseconds. Any context, NMI included.
+#[inline]
+pub fn now() -> u64 {
+    // SAFETY: It can be called in any context.
+    unsafe { bindings::ktime_get_mono_fast_ns() }
+}
+
 /// Whether the current task is exiting: signals no longer end what it waits for.
 #[inline]
 pub fn current_is_exiting() -> bool {

@@ -433,6 +433,26 @@ mod cache_tests {
     }
 
     #[test]
+    fn remembers_what_could_not_be_read() {
+        let cache = Cache::new();
+        let next_try = |version| cache.next_try(&version, &rcu::read_lock());
+
+        put(&cache, &version(8), id(8, 0));
+        assert!(cache.reserve(&version(7)).is_ok());
+        cache.put_unreadable(&version(7), 5000, &rcu::read_lock());
+        assert_eq!(next_try(version(7)), Some(5000));
+        assert_eq!(next_try(version(8)), None);
+        assert_eq!(next_try(FileVersion::new(7, 1_700_000_000, 6)), None);
+        // It is no answer.
+        assert_eq!(get(&cache, &version(7)), None);
+
+        assert_eq!(put(&cache, &version(7), Answer::NoId), Stored::Yes);
+        assert_eq!(next_try(version(7)), None);
+        assert_eq!(get(&cache, &version(7)), Some(Answer::NoId));
+        cache.free();
+    }
+
+    #[test]
     fn forgets() {
         let cache = Cache::new();
 

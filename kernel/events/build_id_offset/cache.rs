@@ -11,6 +11,9 @@
 //! nobody waits for: a reader that meets a writer takes it that there is nothing, and so does a
 //! writer. Hence both can run in any context, also in an NMI on top of each other.
 //!
+//! Of a file that could not be read, the time of the next try is stored in the same way. For whoever
+//! looks for an answer, it is as if there was nothing.
+//!
 //! Chunks are freed a grace period after they are taken out of the array: when the last event goes,
 //! and when memory is short.
 
@@ -40,6 +43,11 @@ const SLOTS: usize = 63;
 
 /// Slots in which an entry can be.
 const WAYS: usize = 4;
+
+/// In place of the size of a build ID: the file could not be read.
+const UNREADABLE: u8 = u8::MAX;
+
+const _: () = assert!(UNREADABLE as usize > BUILD_ID_SIZE_MAX);
 
 /// What is known of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,10 +99,10 @@ struct Slot {
     /// The inode's number; 0 in an empty slot.
     inode: Atomic<i64>,
     ctime_sec: Atomic<i64>,
-    /// Nanoseconds of the change time in the low half, and the size of the build ID above, 0 if the
-    /// file has none.
+    /// Nanoseconds of the change time in the low half, and the size of the build ID above: 0 if the
+    /// file has none, [`UNREADABLE`] if that is not known.
     ctime_nsec_and_size: Atomic<i64>,
-    /// The build ID, zero padded.
+    /// The build ID, zero padded; or the time of the next try, and zeroes.
     id: [Atomic<i64>; 3],
     _spare: i64,
 }
@@ -125,9 +133,35 @@ impl Cache {
         self.ways(place)?.iter().find_map(|slot| slot.get(version))
     }
 
+    /// When to try again to read a version of a file, if that has failed. Any context.
+    pub(crate) fn next_try(&self, version: &FileVersion, _rcu: &rcu::Guard) -> Option<u64> {
+        let place = Place::of(version);
+
+        self.ways(place)?
+            .iter()
+            .find_map(|slot| slot.next_try(version))
+    }
+
     /// Stores what is known of a version of a file, if there is memory. Any context.
-    #[inline]
-    pub(crate) fn put(&self, version: &FileVersion, answer: Answer, _rcu: &rcu::Guard) -> Stored {
+    pub(crate) fn put(&self, version: &FileVersion, answer: Answer, rcu: &rcu::Guard) -> Stored {
+        match answer {
+            Answer::Id(id) => self.store(version, id.size(), id.to_words(), rcu),
+            Answer::NoId => self.store(version, 0, [0; 3], rcu),
+        }
+    }
+
+    /// Stores that a version of a file could not be read, and when to try again, if there is
+    /// memory. Any context.
+    pub(crate) fn put_unreadable(
+        &self,
+        version: &FileVersion,
+        next_try: u64,
+        rcu: &rcu::Guard,
+    ) -> Stored {
+        self.store(version, UNREADABLE, [next_try as i64, 0, 0], rcu)
+    }
+
+    fn store(&self, version: &FileVersion, size: u8, words: [i64; 3], _rcu: &rcu::Guard) -> Stored {
         let Some(ways) = self.ways(Place::of(version)) else {
             return Stored::No;
         };
@@ -142,7 +176,7 @@ impl Cache {
             }
         };
         match slot {
-            Some(slot) if slot.put(version, answer) => stored,
+            Some(slot) if slot.put(version, size, words) => stored,
             _ => Stored::No,
         }
     }
@@ -270,6 +304,23 @@ impl Slot {
 
     #[inline]
     fn get(&self, version: &FileVersion) -> Option<Answer> {
+        match self.read(version)? {
+            (0, _) => Some(Answer::NoId),
+            // None for a file that could not be read.
+            (size, words) => BuildId::from_words(&words, size).map(Answer::Id),
+        }
+    }
+
+    fn next_try(&self, version: &FileVersion) -> Option<u64> {
+        match self.read(version)? {
+            (UNREADABLE, [time, ..]) => Some(time as u64),
+            _ => None,
+        }
+    }
+
+    /// The size and the words of the entry, if it is of this version.
+    #[inline]
+    fn read(&self, version: &FileVersion) -> Option<(u8, [i64; 3])> {
         let (sec, nsec) = version.ctime();
 
         if self.inode.load(Relaxed) != version.sequence() as i64 {
@@ -289,21 +340,13 @@ impl Slot {
         if inode != version.sequence() as i64 || ctime_sec != sec || nsec_and_size as u32 != nsec {
             return None;
         }
-        let size = (nsec_and_size >> 32) as u8;
-        if size == 0 {
-            return Some(Answer::NoId);
-        }
-        BuildId::from_words(&id, size).map(Answer::Id)
+        Some(((nsec_and_size >> 32) as u8, id))
     }
 
     /// Returns whether it was done.
     #[inline]
-    fn put(&self, version: &FileVersion, answer: Answer) -> bool {
+    fn put(&self, version: &FileVersion, size: u8, words: [i64; 3]) -> bool {
         let (sec, nsec) = version.ctime();
-        let (size, words) = match answer {
-            Answer::Id(id) => (id.size(), id.to_words()),
-            Answer::NoId => (0, [0; 3]),
-        };
 
         self.write(|| {
             self.inode.store(version.sequence() as i64, Relaxed);

@@ -10,6 +10,8 @@
 //! A file is stored with the version that it had before and after it was read, and only if nobody
 //! could write to it meanwhile. Writers through a shared mapping are not seen in the change time:
 //! when such a mapping is made, [`mapped`] counts it, and the file is forgotten.
+//!
+//! One that could not be read is left alone for a [while](PATIENCE).
 
 use kernel::build_id;
 use kernel::build_id::BuildId;
@@ -37,6 +39,12 @@ use crate::cache::Cache;
 use crate::cache::Stored;
 use crate::count::count;
 use crate::count::Counter;
+
+/// How long to wait for the next try after a file could not be read, in nanoseconds.
+///
+/// What is wrong with it may be over at any time, and nobody says so: a disk that does not answer,
+/// a lack of memory.
+const PATIENCE: u64 = 1_000_000_000;
 
 /// The build IDs of files.
 pub(crate) static CACHE: Cache = Cache::new();
@@ -135,6 +143,18 @@ fn is_known(version: &FileVersion) -> bool {
     !version.is_stable() || CACHE.get(version, &rcu::read_lock()).is_some()
 }
 
+/// Whether it makes sense to read a version of a file, of which nothing is known. Any context.
+pub(crate) fn is_worth_reading(version: &FileVersion, rcu: &rcu::Guard) -> bool {
+    version.is_settled() && is_due(version, rcu)
+}
+
+/// Whether a version of a file is not to be left alone for now.
+fn is_due(version: &FileVersion, rcu: &rcu::Guard) -> bool {
+    let next_try = CACHE.next_try(version, rcu);
+
+    next_try.is_none_or(|time| perf_event::now() >= time)
+}
+
 /// The file of a new mapping, to be read.
 struct Fill(ARef<File>);
 
@@ -156,12 +176,12 @@ fn fill(file: &File) {
         count(Counter::Unsettled);
         return;
     }
+    if !is_due(&version, &rcu::read_lock()) {
+        return;
+    }
 
     let writers = STATE.lock().writers;
-    let Ok(id) = BuildId::of_file(file) else {
-        count(Counter::Unreadable);
-        return;
-    };
+    let found = BuildId::of_file(file);
 
     let state = STATE.lock();
     // Who has it open for writing from here on is seen by whoever looks it up; who maps it has to
@@ -176,12 +196,29 @@ fn fill(file: &File) {
         count(Counter::NoMemory);
         return;
     }
-    let answer = id.map_or(Answer::NoId, Answer::Id);
-    count(match CACHE.put(&version, answer, &rcu::read_lock()) {
+    count(store(&version, found));
+}
+
+/// Stores what was found in a file.
+fn store(version: &FileVersion, found: Result<Option<BuildId>>) -> Counter {
+    let rcu = rcu::read_lock();
+    let answer = match found {
+        Ok(id) => id.map_or(Answer::NoId, Answer::Id),
+        Err(error) => {
+            // Who is being killed cannot read, others may.
+            if error != EINTR {
+                let next_try = perf_event::now().saturating_add(PATIENCE);
+                CACHE.put_unreadable(version, next_try, &rcu);
+            }
+            return Counter::Unreadable;
+        }
+    };
+
+    match CACHE.put(version, answer, &rcu) {
         Stored::Yes => Counter::Filled,
         Stored::Evicted => Counter::Evicted,
         Stored::No => Counter::NoMemory,
-    });
+    }
 }
 
 /// Has the files on the current task's stack read before it returns to user mode. Any context.

@@ -257,7 +257,7 @@ impl Pass<'_> {
             Some(Answer::NoId) => Some(Outcome::unresolved(Status::NoBuildId, start)),
             None => {
                 count(Counter::Miss);
-                self.rest.unknown_file |= version.is_settled();
+                self.rest.unknown_file |= fill::is_worth_reading(&version, self.rcu);
                 None
             }
         }

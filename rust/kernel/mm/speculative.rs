@@ -41,6 +41,19 @@
 //!
 //! That there is *no* mapping at an address can be told in the first way only.
 //!
+//! **The change is our own.** If `mm_lock_seq` is odd and the owner of the mmap lock is the current
+//! task, what was interrupted is a change that the task itself makes, and nobody else makes one.
+//! `fork()`, for one, write-locks every VMA and changes none, and takes its time. All that is read
+//! then is what the interrupted code has left there, in the order of the program: other CPUs do not
+//! matter. Of a VMA with a file, the fields above change together with its place in the tree, and
+//! the file's `i_mmap_rwsem` is held for writing for as long as they do not belong together
+//! (`vma_prepare()`, `vma_complete()`, with `commit_merge()`, `__split_vma()` or `vma_shrink()` in
+//! between). A new VMA is put into the tree when all of them are set (`mmap_region()`,
+//! `copy_vma()`), and one that goes is taken out before it is freed (`vms_gather_munmap_vmas()`,
+//! `vms_complete_munmap_vmas()`). So they can be believed if the current task does not hold that
+//! semaphore. On `PREEMPT_RT` semaphores do not tell whose they are, and this is
+//! [`Lookup::Busy`], too, as is any VMA without a file.
+//!
 //! What was found in the first way can be [remembered](Memo).
 
 use core::ptr;
@@ -69,11 +82,11 @@ use self::memo::Source;
 /// How often an address is looked up anew when the address space has changed meanwhile.
 const TRIES: usize = 4;
 
-/// `I_CTIME_QUERIED`: a flag of the file system's in a change time.
-const CTIME_QUERIED: u32 = 1 << 31;
+/// A flag of the file system's in a change time.
+const CTIME_QUERIED: u32 = bindings::I_CTIME_QUERIED;
 
-/// `SB_KERNMOUNT`: a superblock of the kernel's own, that nobody has mounted.
-const KERNEL_MOUNT: usize = 1 << 22;
+/// A superblock of the kernel's own, that nobody has mounted.
+const KERNEL_MOUNT: usize = bindings::SB_KERNMOUNT;
 
 /// Whether a file system is one whose inodes have change times that the kernel itself keeps, that
 /// move with each change of a file's content, and that are multiples of `s_time_gran`.
@@ -388,7 +401,7 @@ impl<'a> CurrentMm<'a> {
                 return found;
             }
         }
-        Lookup::Busy
+        self.find_in_own_change(address).unwrap_or(Lookup::Busy)
     }
 
     /// One try. [`None`] if what was read may not belong together.
@@ -426,6 +439,66 @@ impl<'a> CurrentMm<'a> {
             .contains(address)
             .then_some(Lookup::Mapping(mapping))
     }
+
+    /// The file at `address` while the current task is changing its address space. [`None`] if it
+    /// is not, or what was read may not belong together.
+    #[cold]
+    fn find_in_own_change(&self, address: u64) -> Option<Lookup> {
+        // SAFETY: By the type invariant.
+        let is_own = unsafe { is_held_by_current(&raw mut (*self.mm).__bindgen_anon_1.mmap_lock) };
+        // The count moves while the lock is held.
+        if !is_own || self.sequence().is_multiple_of(2) {
+            return None;
+        }
+
+        // SAFETY: By the type invariant; the tree can be read under RCU.
+        let vma: *mut bindings::vm_area_struct = unsafe {
+            bindings::mtree_load(&raw mut (*self.mm).__bindgen_anon_1.mm_mt, address as usize)
+        }
+        .cast();
+        if vma.is_null() {
+            return None;
+        }
+        // SAFETY: It is in the tree, which does not change before this returns.
+        let file = unsafe { ptr::read_volatile(&raw const (*vma).vm_file) };
+        if file.is_null() {
+            return None;
+        }
+        // SAFETY: The VMA has a reference to the file, and that to what is mapped.
+        if unsafe { is_held_by_current(&raw mut (*(*file).f_mapping).i_mmap_rwsem) } {
+            return None;
+        }
+        // SAFETY: As above.
+        let mapping = unsafe { Candidate::read(vma) }.finish(None);
+        mapping
+            .contains(address)
+            .then_some(Lookup::Mapping(mapping))
+    }
+}
+
+/// Whether the current task is known to hold a semaphore for writing. If so, it does until it goes
+/// on.
+///
+/// # Safety
+///
+/// `semaphore` must be valid.
+#[cfg(not(CONFIG_PREEMPT_RT))]
+unsafe fn is_held_by_current(semaphore: *mut bindings::rw_semaphore) -> bool {
+    // SAFETY: By the safety requirement; others may write to it meanwhile, atomically.
+    let owner = unsafe { atomic_load((&raw mut (*semaphore).owner).cast::<usize>(), Relaxed) };
+
+    // Beside the pointer, readers have a bit set.
+    owner == Task::current_raw().addr()
+}
+
+/// What the current task holds is not known there.
+///
+/// # Safety
+///
+/// As of the other.
+#[cfg(CONFIG_PREEMPT_RT)]
+unsafe fn is_held_by_current(_semaphore: *mut bindings::rw_semaphore) -> bool {
+    false
 }
 
 /// What was read from a VMA and not verified yet.

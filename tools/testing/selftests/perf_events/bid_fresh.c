@@ -3,8 +3,9 @@
  * The kernel remembers the build IDs of files, and must not remember too well:
  * whichever way a file's note is changed, the next sample says what is in the
  * file then. Nor does it hold on to what it knows: file systems are unmounted,
- * memory is given back. And a program that was never sampled before is known
- * from its first instruction on.
+ * memory is given back. A program that was never sampled before is known from its
+ * first instruction on, and a file also while its mapping is copied by fork(). What
+ * cannot be read is not asked for all the time.
  *
  *   BID_CHANGES=N	how often each file is changed (default: 30)
  */
@@ -47,6 +48,7 @@ static struct place {
 	char	path[PATH_MAX + 32], next[PATH_MAX + 32];
 	bool	mounted;
 	int	loop;			/* 0: none */
+	int	image;			/* what is behind it */
 	int	memfd;			/* 0: none */
 } place;
 
@@ -143,7 +145,7 @@ static int mount_ext4(void)
 	fd = open("/tmp", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
 	if (place.loop < 0 || fd < 0 || make_ext2(fd) || ioctl(place.loop, LOOP_SET_FD, fd))
 		return bid_fail("%s: %s", device, strerror(errno));
-	close(fd);
+	place.image = fd;
 	if (mount(device, place.dir, "ext4", 0, NULL))
 		return bid_fail("no ext4: %s", strerror(errno)), errno == ENODEV ? 1 : -1;
 	place.mounted = true;
@@ -204,6 +206,7 @@ static int place_end(void)
 		if (place.loop > 0) {
 			ioctl(place.loop, LOOP_CLR_FD);
 			close(place.loop);
+			close(place.image);
 		}
 		rmdir(place.dir);
 	}
@@ -426,16 +429,23 @@ static int judge_record(const struct perf_event_header *hdr, void *arg)
 	return 0;
 }
 
-/* A system call from the file: what the samples say has to be right now. */
-static int look(struct bid_event *e, struct seen *seen)
+/* A system call from the file */
+static long call_from_file(long nr, long a, long b, long c)
 {
 	__u64 ret[2] = { (__u64)map + (PAGES - 1) * page + PLACE, (__u64)bid_planted_return };
-	unsigned long before = seen->frames;
 	struct bid_planted frames[2];
-	static char random[1 << 16];
 
 	bid_plant(frames, ret, 2);
-	bid_planted_call(frames, __NR_getrandom, (long)random, sizeof(random), 0);
+	return bid_planted_call(frames, nr, a, b, c);
+}
+
+/* What the samples of one say has to be right now. */
+static int look(struct bid_event *e, struct seen *seen)
+{
+	unsigned long before = seen->frames;
+	static char random[1 << 16];
+
+	call_from_file(__NR_getrandom, (long)random, sizeof(random), 0);
 	for (int i = 0; i < EVENTS; i++) {
 		struct judge judge = { .attr = &e[i].attr, .seen = seen };
 
@@ -746,6 +756,119 @@ TEST_F_TIMEOUT(fresh, gives_memory_back, BID_TIMEOUT_S)
 	}
 }
 
+/* A disk that does not answer: behind the file system there is nothing for a while. */
+
+static int lose_image(char *saved, size_t size)
+{
+	int fd = open(place.path, O_RDONLY | O_CLOEXEC);
+
+	sync();
+	posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+	close(fd);
+	if (pread(place.image, saved, size, 0) != (ssize_t)size || ftruncate(place.image, 0))
+		return bid_fail("the image: %s", strerror(errno));
+	return 0;
+}
+
+static int restore_image(const char *saved, size_t size)
+{
+	return pwrite(place.image, saved, size, 0) == (ssize_t)size ? 0 :
+	       bid_fail("the image: %s", strerror(errno));
+}
+
+/* Samples the file again and again, for so long or until it is resolved. */
+static int look_for(struct bid_event *e, struct seen *seen, unsigned int ms)
+{
+	__u64 end = bid_now_ns() + ms * 1000000ull;
+
+	while (bid_now_ns() < end && !seen->resolved) {
+		if (look(e, seen))
+			return -1;
+		usleep(5000);
+	}
+	return 0;
+}
+
+/* What cannot be read is not read for each sample, and found when it can be. */
+TEST_F_TIMEOUT(fresh, is_left_alone_while_it_cannot_be_read, BID_TIMEOUT_S)
+{
+	const size_t size = EXT2_BLOCKS * EXT2_BLOCK;
+	struct seen *seen = &self->seen;
+	char *saved = malloc(size);
+	__u64 start;
+	long tries;
+
+	if (variant->where != EXT4 || variant->defer || !is_cached(variant->where))
+		SKIP(return, "nothing is behind it, or each callchain has to be resolved");
+	ASSERT_TRUE(!!saved);
+	*seen = (struct seen){ .id = 1, .after = "the disk has gone" };
+	usleep(SETTLED_US);
+	ASSERT_EQ(0, lose_image(saved, size)) TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, write_text(DEBUG "counters", "1")) TH_LOG("%s", bid_error);
+	tries = debug_value("counters", "unreadable");
+	start = bid_now_ns();
+	ASSERT_EQ(0, map_file()) TH_LOG("%s", bid_error);
+	EXPECT_EQ(0, look_for(self->e, seen, 500)) TH_LOG("%s", bid_error);
+	tries = debug_value("counters", "unreadable") - tries;
+	TH_LOG("%lu frames, none resolved, %ld tries", seen->frames, tries);
+	EXPECT_EQ(0, seen->resolved);
+	EXPECT_GE(seen->frames, 10);
+	EXPECT_GE(tries, 1);
+	/* one now, one a second later */
+	EXPECT_LE(tries, 1 + (long)((bid_now_ns() - start) / 1000000000));
+
+	seen->after = "the disk has come back";
+	EXPECT_EQ(0, restore_image(saved, size)) TH_LOG("%s", bid_error);
+	start = bid_now_ns();
+	EXPECT_EQ(0, look_for(self->e, seen, 5000 * BID_SLOWER)) TH_LOG("%s", bid_error);
+	TH_LOG("resolved after %llu ms", (bid_now_ns() - start) / 1000000);
+	EXPECT_GE(seen->resolved, 1);
+	EXPECT_EQ(0, write_text(DEBUG "counters", "0")) TH_LOG("%s", bid_error);
+	free(saved);
+}
+
+/* The mapping is write-locked: the task itself is about to unlock it. */
+TEST_F_TIMEOUT(fresh, is_known_while_the_mapping_is_changed, BID_TIMEOUT_S)
+{
+	struct seen *seen = &self->seen;
+	struct perf_event_attr attr;
+	struct bid_event e;
+	int ret;
+
+	if (!is_cached(variant->where) || variant->defer)
+		SKIP(return, "not remembered here, or looked at later");
+	ret = bid_attr_tracepoint(&attr, "mmap_lock/mmap_lock_released", BID_CHAIN);
+	if (ret > 0)
+		SKIP(return, "%s", bid_error);
+	ASSERT_EQ(0, ret) TH_LOG("%s", bid_error);
+	if (!access("/sys/kernel/realtime", F_OK))
+		SKIP(return, "locks do not tell who has them");
+	*seen = (struct seen){ .id = 1, .after = "nothing" };
+	ASSERT_EQ(0, map_file()) TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, remember(self->e, seen)) TH_LOG("%s", bid_error);
+
+	*seen = (struct seen){ .id = 1, .strict = true, .after = "a change of the mapping" };
+	attr.exclude_callchain_kernel = 1;
+	ASSERT_EQ(0, bid_event_open(&e, &attr, 0, -1, -1, BID_RING_PAGES)) TH_LOG("%s", bid_error);
+	EXPECT_EQ(0, ioctl(e.fd, PERF_EVENT_IOC_SET_FILTER, "write == 1"));
+	EXPECT_EQ(0, bid_event_enable(&e)) TH_LOG("%s", bid_error);
+	for (int i = 0; i < 10; i++) {
+		struct judge judge = { .attr = &attr, .seen = seen };
+		pid_t pid = call_from_file(__NR_fork, 0, 0, 0);
+
+		if (!pid)
+			_exit(0);
+		waitpid(pid, NULL, 0);
+		EXPECT_EQ(0, call_from_file(__NR_mprotect, (long)map, PAGES * page,
+					    i % 2 ? PROT_READ | PROT_EXEC : PROT_READ));
+		ASSERT_EQ(0, bid_drain(&e, judge_record, &judge)) TH_LOG("%s", bid_error);
+	}
+	bid_event_close(&e);
+	TH_LOG("%lu frames, all resolved", seen->frames);
+	/* two address spaces, and one */
+	EXPECT_GE(seen->frames, 30);
+}
+
 /* A program that nobody has sampled before */
 
 struct start {
@@ -776,9 +899,10 @@ TEST_F_TIMEOUT(fresh, knows_a_new_program, BID_TIMEOUT_S)
 	char path[PATH_MAX];
 	struct bid_child c;
 	struct bid_event e;
+	long hits;
 	int fd;
 
-	if (variant->where != TMPFS && variant->where != EXT4)
+	if (!is_cached(variant->where))
 		SKIP(return, "not remembered here");
 	ASSERT_EQ(0, bid_helper_path(path, sizeof(path), "bid_sha1")) TH_LOG("%s", bid_error);
 	fd = open_file(place.path, O_TRUNC);
@@ -787,8 +911,10 @@ TEST_F_TIMEOUT(fresh, knows_a_new_program, BID_TIMEOUT_S)
 	close(fd);
 	usleep(SETTLED_US);
 	ASSERT_EQ(0, bid_child_fork(&c, place.path, -1, NULL)) TH_LOG("%s", bid_error);
-	bid_attr_init(&attr, PERF_COUNT_SW_CPU_CLOCK, BID_BITS | PERF_SAMPLE_IP | PERF_SAMPLE_TID);
+	bid_attr_init(&attr, PERF_COUNT_SW_CPU_CLOCK, BID_IP | PERF_SAMPLE_IP | PERF_SAMPLE_TID);
 	attr.disabled = 0;
+	ASSERT_EQ(0, write_text(DEBUG "counters", "1")) TH_LOG("%s", bid_error);
+	hits = debug_value("counters", "hits");
 	EXPECT_EQ(0, bid_event_open(&e, &attr, c.pid, -1, -1, 256)) TH_LOG("%s", bid_error);
 	EXPECT_EQ(0, write_text("/proc/sys/vm/drop_caches", "3")) TH_LOG("%s", bid_error);
 	EXPECT_EQ(0, bid_child_exec(&c)) TH_LOG("%s", bid_error);
@@ -803,9 +929,16 @@ TEST_F_TIMEOUT(fresh, knows_a_new_program, BID_TIMEOUT_S)
 		usleep(50000);
 		EXPECT_EQ(0, bid_drain(&e, bid_check_record, &check)) TH_LOG("%s", bid_error);
 	}
-	TH_LOG("%lu samples in the program, %lu resolved", start.frames, start.resolved);
+	EXPECT_EQ(0, bid_event_disable(&e)) TH_LOG("%s", bid_error);
+	EXPECT_EQ(0, bid_drain(&e, bid_check_record, &check)) TH_LOG("%s", bid_error);
+	hits = debug_value("counters", "hits") - hits;
+	EXPECT_EQ(0, write_text(DEBUG "counters", "0")) TH_LOG("%s", bid_error);
+	TH_LOG("%lu samples in the program, %lu resolved, %ld from what was remembered",
+	       start.frames, start.resolved, hits);
 	EXPECT_GT(start.frames, 0);
 	EXPECT_EQ(start.frames, start.resolved);
+	/* all of them, the first one included: nobody was asked for the file */
+	EXPECT_GE(hits, (long)start.frames);
 	bid_event_close(&e);
 	bid_child_kill(&c);
 }

@@ -52,7 +52,7 @@ pub struct Args {
     pub count: Option<u64>,
 
     /// Open the event this many times, so that several overflow together
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=16))]
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     pub events: u32,
 
     /// Have user addresses resolved on the way back to user mode

@@ -203,7 +203,7 @@ impl Verdict {
     /// The closing line.
     pub fn line(&self) -> String {
         format!(
-            "oracle: {} samples, {} frames checked, {} resolved ({:.2} % of file-backed), {} \
+            "oracle: {} samples, {} frames checked, {} resolved ({:.3} % of file-backed), {} \
              mismatches, {} DSOs",
             self.samples(),
             self.frames(),
@@ -232,7 +232,7 @@ impl Verdict {
         if let Some(min) = args.min_resolved
             && self.all().percent() < min
         {
-            failures.push(format!("{:.2} % resolved, not {min} %", self.all().percent()));
+            failures.push(format!("{:.3} % resolved, not {min} %", self.all().percent()));
         }
         let mut at_least = |what: &str, have: u64, min: Option<u64>| {
             if let Some(min) = min.filter(|&min| have < min) {
@@ -282,7 +282,7 @@ impl Verdict {
                     .collect();
                 writeln!(
                     out,
-                    "  event {index}: {} samples, {} of {} file-backed frames resolved ({:.2} %){}",
+                    "  event {index}: {} samples, {} of {} file-backed frames resolved ({:.3} %){}",
                     figures.samples,
                     figures.resolved,
                     figures.file_backed(),
