@@ -44,6 +44,12 @@ void perf_build_id_offset_init(void);
 int perf_build_id_offset_get(struct perf_event *event);
 void perf_build_id_offset_put(struct perf_event *event);
 
+/* The sample types that those of @sample_type are made from. Any context. */
+u64 perf_build_id_offset_needs(u64 sample_type);
+
+/* Whether a callchain is captured, but not for a field of its own. Any context. */
+bool perf_build_id_offset_alone(struct perf_event *event);
+
 /*
  * Makes room for the new fields in a sample, and requests the deferred callchain
  * where one is wanted; ->ip and ->callchain are there. Runs before the fields
@@ -52,13 +58,15 @@ void perf_build_id_offset_put(struct perf_event *event);
 void perf_build_id_offset_prepare(struct perf_sample_data *data,
 				  struct perf_event *event, struct pt_regs *regs);
 
-/* What the fields after PERF_SAMPLE_STACK_USER need at least. Any context. */
+/*
+ * Adds what the fields after PERF_SAMPLE_STACK_USER need at least to the size of
+ * the record. Any context.
+ */
 u16 perf_build_id_offset_pending(struct perf_sample_data *data,
-				 struct perf_event *event);
+				 struct perf_event *event, u16 header_size);
 
 /* Resolves and writes the new fields. Any context, preemption disabled. */
 void perf_build_id_offset_output(struct perf_output_handle *handle,
-				 struct perf_event_header *header,
 				 struct perf_sample_data *data,
 				 struct perf_event *event);
 
@@ -75,30 +83,21 @@ void perf_build_id_offset_mapped(struct vm_area_struct *vma);
 void perf_iterate_side_band(void (*output)(struct perf_event *event, void *data),
 			    void *data);
 
+/* Whether there is an event with one of PERF_SAMPLE_BUILD_ID_TYPES. */
+static __always_inline bool perf_build_id_offset_on(void)
+{
+	return static_branch_unlikely(&perf_build_id_offset_key);
+}
+
 static __always_inline bool perf_build_id_offset_wanted(u64 sample_type)
 {
-	return static_branch_unlikely(&perf_build_id_offset_key) &&
-	       (sample_type & PERF_SAMPLE_BUILD_ID_TYPES);
+	return perf_build_id_offset_on() && (sample_type & PERF_SAMPLE_BUILD_ID_TYPES);
 }
 
 static __always_inline void perf_build_id_offset_mmap(struct vm_area_struct *vma)
 {
-	if (static_branch_unlikely(&perf_build_id_offset_key))
+	if (perf_build_id_offset_on())
 		perf_build_id_offset_mapped(vma);
-}
-
-/* The sample types that the new ones are made from. */
-static __always_inline u64 perf_build_id_offset_needs(u64 sample_type)
-{
-	u64 needs = 0;
-
-	if (static_branch_unlikely(&perf_build_id_offset_key)) {
-		if (sample_type & PERF_SAMPLE_BUILD_ID_OFFSET)
-			needs |= PERF_SAMPLE_IP;
-		if (sample_type & PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET)
-			needs |= PERF_SAMPLE_CALLCHAIN;
-	}
-	return needs;
 }
 
 #else /* !CONFIG_PERF_BUILD_ID_OFFSET */
@@ -120,26 +119,35 @@ static inline void perf_build_id_offset_prepare(struct perf_sample_data *data,
 						struct pt_regs *regs) {}
 
 static inline u16 perf_build_id_offset_pending(struct perf_sample_data *data,
-					       struct perf_event *event)
+					       struct perf_event *event, u16 header_size)
 {
-	return 0;
+	return header_size;
 }
 
 static inline void perf_build_id_offset_output(struct perf_output_handle *handle,
-					       struct perf_event_header *header,
 					       struct perf_sample_data *data,
 					       struct perf_event *event) {}
 
 static inline void perf_build_id_offset_mmap(struct vm_area_struct *vma) {}
+
+static __always_inline bool perf_build_id_offset_on(void)
+{
+	return false;
+}
 
 static __always_inline bool perf_build_id_offset_wanted(u64 sample_type)
 {
 	return false;
 }
 
-static __always_inline u64 perf_build_id_offset_needs(u64 sample_type)
+static inline u64 perf_build_id_offset_needs(u64 sample_type)
 {
 	return 0;
+}
+
+static inline bool perf_build_id_offset_alone(struct perf_event *event)
+{
+	return false;
 }
 
 #endif /* CONFIG_PERF_BUILD_ID_OFFSET */

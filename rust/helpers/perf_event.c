@@ -2,7 +2,6 @@
 
 #include <linux/perf_event.h>
 #include <linux/preempt.h>
-#include <linux/ptrace.h>
 #include <linux/sched.h>
 
 #ifdef CONFIG_PERF_EVENTS
@@ -17,11 +16,6 @@ rust_helper_perf_sample_data_size(struct perf_sample_data *data,
 __rust_helper unsigned char rust_helper_interrupt_context_level(void)
 {
 	return interrupt_context_level();
-}
-
-__rust_helper bool rust_helper_user_mode(struct pt_regs *regs)
-{
-	return user_mode(regs);
 }
 
 __rust_helper bool rust_helper_is_user_task(struct task_struct *task)

@@ -41,6 +41,8 @@ pub use self::context_buffers::ContextBuffers;
 pub struct SampleType(u64);
 
 impl SampleType {
+    /// No bit.
+    pub const NONE: Self = Self(0);
     /// `PERF_SAMPLE_IP`
     pub const IP: Self = Self::of(bindings::perf_event_sample_format_PERF_SAMPLE_IP);
     /// `PERF_SAMPLE_CALLCHAIN`
@@ -61,6 +63,18 @@ impl SampleType {
 
     const fn of(bit: u32) -> Self {
         Self(bit as u64)
+    }
+
+    /// The set of these bits.
+    #[inline]
+    pub const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// The bits of this set.
+    #[inline]
+    pub const fn bits(self) -> u64 {
+        self.0
     }
 
     /// Whether all of `other` is in this set.
@@ -376,6 +390,20 @@ impl SampleData {
         self.raw().build_id_nr
     }
 
+    /// Whether the instruction pointer is one of user mode.
+    #[cfg(CONFIG_PERF_BUILD_ID_OFFSET)]
+    #[inline]
+    pub fn is_user(&self) -> bool {
+        self.raw().build_id_user
+    }
+
+    /// Sets whether the instruction pointer is one of user mode.
+    #[cfg(CONFIG_PERF_BUILD_ID_OFFSET)]
+    #[inline]
+    pub fn set_is_user(&mut self, user: bool) {
+        self.raw_mut().build_id_user = user;
+    }
+
     /// The cookie of the record that the user part of this sample follows in.
     #[cfg(CONFIG_PERF_BUILD_ID_OFFSET)]
     #[inline]
@@ -456,31 +484,31 @@ impl Callchain<'_> {
     }
 }
 
-/// The header of a record.
+/// The registers that a sample is taken of.
 ///
 /// # Invariants
 ///
-/// It has been filled in.
+/// They are valid.
 #[repr(transparent)]
-pub struct EventHeader(Opaque<bindings::perf_event_header>);
+pub struct SampleRegs(Opaque<bindings::pt_regs>);
 
-impl EventHeader {
+impl SampleRegs {
     /// Makes a reference of what the perf core hands to a hook.
     ///
     /// # Safety
     ///
-    /// `header` must point to a header that has been filled in and does not change for `'a`.
+    /// `regs` must point to registers that do not change for `'a`.
     #[inline]
-    pub unsafe fn from_raw<'a>(header: *const bindings::perf_event_header) -> &'a Self {
+    pub unsafe fn from_raw<'a>(regs: *mut bindings::pt_regs) -> &'a Self {
         // SAFETY: By the safety requirement, and `Self` is transparent.
-        unsafe { &*header.cast() }
+        unsafe { &*regs.cast() }
     }
 
-    /// Whether the sample is one of user mode of the host.
+    /// Whether they are those of user mode of the host: what the header of the sample says.
     #[inline]
-    pub fn is_user(&self) -> bool {
-        // SAFETY: By the type invariant.
-        let misc = u32::from(unsafe { (*self.0.get()).misc });
+    pub fn are_of_user_mode(&self, event: &PerfEvent) -> bool {
+        // SAFETY: By the type invariants, and the function only reads.
+        let misc = unsafe { bindings::perf_misc_flags(event.0.get(), self.0.get()) } as u32;
 
         misc & bindings::PERF_RECORD_MISC_CPUMODE_MASK == bindings::PERF_RECORD_MISC_USER
     }

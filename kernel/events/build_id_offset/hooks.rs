@@ -9,10 +9,11 @@ use kernel::bindings;
 use kernel::error::from_result;
 use kernel::jump_label;
 use kernel::mm::virt::VmaRef;
-use kernel::perf_event::EventHeader;
 use kernel::perf_event::OutputHandle;
 use kernel::perf_event::PerfEvent;
 use kernel::perf_event::SampleData;
+use kernel::perf_event::SampleRegs;
+use kernel::perf_event::SampleType;
 use kernel::prelude::*;
 
 use crate::account;
@@ -84,13 +85,37 @@ pub unsafe extern "C" fn perf_build_id_offset_prepare(
     // SAFETY: By the safety requirement, for both.
     let (data, event) = unsafe { (SampleData::from_raw(data), PerfEvent::from_raw(event)) };
     // SAFETY: By the safety requirement.
-    let user = unsafe { bindings::user_mode(regs) };
+    let regs = unsafe { SampleRegs::from_raw(regs) };
 
-    immediate::prepare(data, event, user);
+    immediate::prepare(data, event, regs);
 }
 
-/// Called when `PERF_SAMPLE_STACK_USER` is about to take the room that is left. Returns how much of
-/// it is not.
+/// Called when a sample is about to be prepared. Returns the sample types that the new ones among
+/// `sample_type` are made from.
+///
+/// Any context.
+#[export]
+pub extern "C" fn perf_build_id_offset_needs(sample_type: u64) -> u64 {
+    immediate::needs(SampleType::from_bits(sample_type)).bits()
+}
+
+/// Called when a callchain was captured. Returns whether it has no field of its own.
+///
+/// Any context.
+///
+/// # Safety
+///
+/// `event` must be valid.
+#[export]
+pub unsafe extern "C" fn perf_build_id_offset_alone(event: *mut bindings::perf_event) -> bool {
+    // SAFETY: By the safety requirement.
+    let event = unsafe { PerfEvent::from_raw(event) };
+
+    !event.sample_type().contains(SampleType::CALLCHAIN)
+}
+
+/// Called when `PERF_SAMPLE_STACK_USER` is about to take the room that a record of `header_size`
+/// leaves. Returns that size and what other fields need.
 ///
 /// Any context.
 ///
@@ -101,12 +126,12 @@ pub unsafe extern "C" fn perf_build_id_offset_prepare(
 pub unsafe extern "C" fn perf_build_id_offset_pending(
     data: *mut bindings::perf_sample_data,
     event: *mut bindings::perf_event,
+    header_size: u16,
 ) -> u16 {
     // SAFETY: By the safety requirement, for both.
     let (data, event) = unsafe { (SampleData::from_raw(data), PerfEvent::from_raw(event)) };
 
-    let size = immediate::pending_after_stack(data, event).size();
-    u16::try_from(size).unwrap_or(u16::MAX)
+    immediate::header_size_with_pending(data, event, header_size)
 }
 
 /// Called when it is the new fields' turn to be written.
@@ -115,23 +140,19 @@ pub unsafe extern "C" fn perf_build_id_offset_pending(
 ///
 /// # Safety
 ///
-/// `event` must be valid, `data` its sample data, `header` filled in from it, and `handle` be set
-/// up for a record of that size.
+/// `event` must be valid, `data` its sample data, and `handle` be set up for a record of that size.
 #[export]
 pub unsafe extern "C" fn perf_build_id_offset_output(
     handle: *mut bindings::perf_output_handle,
-    header: *mut bindings::perf_event_header,
     data: *mut bindings::perf_sample_data,
     event: *mut bindings::perf_event,
 ) {
     // SAFETY: By the safety requirement.
     let handle = unsafe { OutputHandle::from_raw(handle) };
-    // SAFETY: By the safety requirement.
-    let header = unsafe { EventHeader::from_raw(header) };
     // SAFETY: By the safety requirement, for both.
     let (data, event) = unsafe { (SampleData::from_raw(data), PerfEvent::from_raw(event)) };
 
-    immediate::output(handle, header, data, event);
+    immediate::output(handle, data, event);
 }
 
 /// Called when a mapping was made, or its protection changed.

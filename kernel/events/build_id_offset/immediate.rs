@@ -7,10 +7,10 @@
 use kernel::build_id::Frame;
 use kernel::perf_event;
 use kernel::perf_event::Callchain;
-use kernel::perf_event::EventHeader;
 use kernel::perf_event::OutputHandle;
 use kernel::perf_event::PerfEvent;
 use kernel::perf_event::SampleData;
+use kernel::perf_event::SampleRegs;
 use kernel::perf_event::SampleType;
 
 use crate::account::BUFFERS;
@@ -24,8 +24,22 @@ use crate::resolver;
 use crate::room::Pending;
 use crate::room::Room;
 
+/// The sample types that the new ones among `fields` are made from.
+pub(crate) fn needs(fields: SampleType) -> SampleType {
+    let made_from = |field, what| {
+        if fields.contains(field) {
+            what
+        } else {
+            SampleType::NONE
+        }
+    };
+
+    made_from(SampleType::BUILD_ID_OFFSET, SampleType::IP)
+        | made_from(SampleType::CALLCHAIN_BUILD_ID_OFFSET, SampleType::CALLCHAIN)
+}
+
 /// The fields that are sized after `PERF_SAMPLE_STACK_USER` has taken what it wants.
-pub(crate) fn pending_after_stack(data: &SampleData, event: &PerfEvent) -> Pending {
+fn pending_after_stack(data: &SampleData, event: &PerfEvent) -> Pending {
     let wanted = |field| event.sample_type().contains(field) && !data.flags().contains(field);
 
     Pending {
@@ -35,10 +49,22 @@ pub(crate) fn pending_after_stack(data: &SampleData, event: &PerfEvent) -> Pendi
     }
 }
 
+/// The size of a record so far with what the fields after `PERF_SAMPLE_STACK_USER` need, if it is
+/// one with the new fields.
+pub(crate) fn header_size_with_pending(data: &SampleData, event: &PerfEvent, size: u16) -> u16 {
+    let fields = event.sample_type();
+    if !fields.contains(SampleType::BUILD_ID_OFFSET)
+        && !fields.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET)
+    {
+        return size;
+    }
+    let pending = pending_after_stack(data, event).size();
+
+    size.saturating_add(u16::try_from(pending).unwrap_or(u16::MAX))
+}
+
 /// Makes room in the record for the new fields, and requests what is deferred.
-///
-/// `user` says that the sample is one of user mode.
-pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent, user: bool) {
+pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent, regs: &SampleRegs) {
     let fields = event.sample_type();
     let ip = fields.contains(SampleType::BUILD_ID_OFFSET);
     let callchain = fields.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET);
@@ -48,6 +74,8 @@ pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent, user: bool) {
         ..pending_after_stack(data, event)
     };
 
+    let user = regs.are_of_user_mode(event);
+    data.set_is_user(user);
     // Only then: what a user part has on the stack can look like anything.
     let deferred = event.defer_callchain()
         && (data.callchain().is_some_and(|chain| is_deferred(&chain))
@@ -136,14 +164,14 @@ enum Ip {
 }
 
 impl Ip {
-    fn of(header: &EventHeader, data: &SampleData, event: &PerfEvent) -> Self {
+    fn of(data: &SampleData, event: &PerfEvent) -> Self {
         if !data.flags().contains(SampleType::BUILD_ID_OFFSET) {
             return Self::None;
         }
         let Some(ip) = data.ip() else {
             return Self::Known(Entry::unresolved(Status::Busy, 0));
         };
-        if !header.is_user() {
+        if !data.is_user() {
             Self::Known(Entry::unresolved(Status::Kernel, ip))
         } else if event.is_cross_task() {
             // As for callchains, nothing is told of a task that the event does not belong to.
@@ -157,13 +185,8 @@ impl Ip {
 }
 
 /// Resolves and writes the new fields, as long as [`prepare`] has said.
-pub(crate) fn output(
-    handle: &mut OutputHandle,
-    header: &EventHeader,
-    data: &SampleData,
-    event: &PerfEvent,
-) {
-    let ip = Ip::of(header, data, event);
+pub(crate) fn output(handle: &mut OutputHandle, data: &SampleData, event: &PerfEvent) {
+    let ip = Ip::of(data, event);
 
     if !data.flags().contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET) {
         put_ip(handle, ip);
