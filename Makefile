@@ -77,7 +77,7 @@ test-series test-debug test-kcsan test-preempt:
 	@scripts/setup.sh
 	@scripts/test.sh $(@:test-%=%)
 
-bench-kernel: ## what a sample costs, beside BPF and the stock kernel (PARTS="ours shares": some of it)
+bench-kernel: ## what a sample costs, beside BPF, stock perf and the stock kernel (PARTS="ours shares": some of it)
 	@scripts/setup.sh
 	@scripts/bench-kernel.sh $(PARTS)
 

@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: GPL-2.0
 #
 # bench-kernel.sh: what a sample costs and what is in it, on our kernel, and beside
-# BPF and the stock kernel. Prints tables, and writes build/bench-kernel.json.
+# stock perf, BPF and the stock kernel. Prints tables, and writes
+# build/bench-kernel.json.
 #
 #   bench-kernel.sh [PART...]        all of them, if none is named
 #
@@ -10,10 +11,13 @@
 #                    on ours with the feature built out, on the stock kernel. These
 #                    figures repeat
 #   shares           how many frames are resolved: warm, cold, contended, in NMIs
+#   startup          sizes of recordings, and when they begin, by the number of
+#                    processes that run already
 
 . "$(dirname "$0")/lib.sh"
 
-PARTS=(ours off stock shares)
+PARTS=(ours off stock shares startup)
+PROCESSES=(10 1000 3000)
 OUT=$TOP/build/bench-kernel.json
 TESTS=$TOP/tools/testing/selftests/perf_events
 # Where no other program has code: what is there is the bench's.
@@ -85,10 +89,18 @@ shares() {
 	guest shares --kernel "$kernel" --timeout 900 -- sh -c "$(in_memory shares)"
 }
 
+startup() {
+	"$TOP/scripts/programs.sh" tools "$share"
+	cp "$TOP/scripts/guest/bench-startup" "$share/"
+	say "recording beside ${PROCESSES[*]} processes"
+	guest startup --icount --mem 3072 --kernel "$kernel" --timeout 1800 -- \
+		bash /mnt/host/bench-startup "${PROCESSES[@]}"
+}
+
 build_programs
 for part in "$@"; do
 	case $part in
-	shares) shares ;;
+	shares | startup) "$part" ;;
 	*) cost "$part" ;;
 	esac
 done

@@ -4,13 +4,14 @@
 
 DIR has what the guests said (`*.rows`, a JSON object a line), what the emulator has
 counted for each row of `cost` (`*.counted`, see count.c), the kernels' symbols
-(`*.map`). JSON is where all of the figures are written to.
+(`*.map`), and recordings. JSON is where all of the figures are written to.
 """
 
 import bisect
 import collections
 import json
 import os
+import struct
 import subprocess
 import sys
 
@@ -280,6 +281,74 @@ def shares(rows):
                   f"{row['announced']} callchains announced, {row['came']} came")
 
 
+RECORD_SAMPLE, RECORD_DEFERRED = 9, 22
+TIME_AFTER = [1 << 16, 1 << 0, 1 << 1]  # IDENTIFIER, IP, TID
+TIME = 1 << 2
+
+
+class Recording:
+    """What of a perf.data file says how it began."""
+
+    def __init__(self, path):
+        with open(path, "rb") as file:
+            data = file.read()
+        self.size = len(data)
+        magic, _, attr_size, attrs, _, start, size = struct.unpack_from("=8sQQQQQQ", data)
+        if magic != b"PERFILE2":
+            die(f"{path} is no recording")
+        sample_type = struct.unpack_from("=Q", data, attrs + 24)[0]
+        if not sample_type & TIME or not attr_size:
+            die(f"{path}: samples without times")
+        before = 8 + 8 * sum(bool(sample_type & bit) for bit in TIME_AFTER)
+        self.samples, self.sample_bytes, self.first, self.before_first = 0, 0, None, None
+        at = start
+        while at < start + size:
+            kind, _, length = struct.unpack_from("=IHH", data, at)
+            if kind == RECORD_SAMPLE:
+                time = struct.unpack_from("=Q", data, at + before)[0]
+                if self.first is None:
+                    self.before_first = at - start
+                self.first = min(time, self.first or time)
+                self.samples += 1
+            if kind in (RECORD_SAMPLE, RECORD_DEFERRED):
+                self.sample_bytes += length
+            at += length
+        if self.first is None:
+            die(f"{path}: no samples")
+
+
+def startups_of(directory):
+    rows = rows_of(f"{directory}/startup.rows")
+    for row in rows:
+        recording = Recording(f"{directory}/{row.pop('file')}")
+        row.update(size=recording.size, samples=recording.samples,
+                   sample_bytes=recording.sample_bytes / recording.samples,
+                   before_first_sample=recording.before_first,
+                   first_sample_ns=recording.first - row.pop("start"))
+    return rows
+
+
+def startups(rows):
+    """Tools against numbers of processes."""
+    numbers = list(dict.fromkeys(row["processes"] for row in rows))
+    tools = list(dict.fromkeys(row["tool"] for row in rows))
+    found = {(row["tool"], row["processes"]): row for row in rows}
+
+    def print_table(title, text):
+        print(f"\n{title}\n{'already running processes':44}"
+              + "".join(f"{number:>12}" for number in numbers))
+        for tool in tools:
+            print(f"{tool:44}" + "".join(f"{text(found[tool, number]):>12}" for number in numbers))
+
+    print_table("milliseconds from the tool's start to the first sample (of an instruction a "
+                "nanosecond)", lambda row: f"{row['first_sample_ns'] / 1e6:.1f}")
+    print_table("kilobytes before the first sample",
+                lambda row: f"{row['before_first_sample'] / 1000:.1f}")
+    print_table("kilobytes of the recording", lambda row: f"{row['size'] / 1000:.1f}")
+    print_table("samples in it", lambda row: row["samples"])
+    print_table("bytes for each of its samples", lambda row: f"{row['sample_bytes']:.0f}")
+
+
 def main():
     directory, out = sys.argv[1:]
     kernels = [kernel for kernel in KERNELS if os.path.exists(f"{directory}/{kernel}.rows")]
@@ -297,6 +366,9 @@ def main():
     if os.path.exists(f"{directory}/shares.rows"):
         result["shares"] = rows_of(f"{directory}/shares.rows")
         shares(result["shares"])
+    if os.path.exists(f"{directory}/startup.rows"):
+        result["startup"] = startups_of(directory)
+        startups(result["startup"])
     with open(out, "w", encoding="utf-8") as file:
         json.dump(result, file, indent=1)
 

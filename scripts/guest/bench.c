@@ -6,6 +6,8 @@
  *                  uprobe does, by what the sample has, how deep its callchain is and
  *                  how many files that goes through
  *   bench shares   how many frames are resolved, by what is in the way
+ *   bench idle N   N processes that do nothing
+ *   bench clock    CLOCK_MONOTONIC, in nanoseconds
  *
  * Instructions are not counted here, but by the emulator, which is told by calls of
  * bench_row() and bench_call() what is to be counted (see count.c). Where the guest's
@@ -13,7 +15,9 @@
  */
 #include <err.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "bench.h"
 
@@ -92,13 +96,31 @@ static void costs(enum where where)
 	}
 }
 
+/* With this one; they live until the guest ends. */
+static void idle(int number)
+{
+	for (int i = 1; i < number; i++) {
+		pid_t pid = fork();
+
+		if (pid < 0)
+			err(1, "fork");
+		if (!pid)
+			break;
+	}
+	pause();
+}
+
 int main(int argc, char **argv)
 {
 	const char *what = argc > 1 ? argv[1] : "";
 
 	/* what is wrong comes after what was right */
 	setlinebuf(stdout);
-	if (!strcmp(what, "cost")) {
+	if (!strcmp(what, "clock")) {
+		printf("%llu\n", bid_now_ns());
+	} else if (!strcmp(what, "idle") && argc > 2) {
+		idle(atoi(argv[2]));
+	} else if (!strcmp(what, "cost")) {
 		bench_map_files();
 		costs(IN_CALL);
 		costs(IN_PROBE);
@@ -106,7 +128,7 @@ int main(int argc, char **argv)
 		bench_map_files();
 		bench_shares();
 	} else {
-		errx(1, "usage: bench cost|shares");
+		errx(1, "usage: bench cost|shares|idle N|clock");
 	}
 	return 0;
 }
