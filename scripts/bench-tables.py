@@ -102,6 +102,8 @@ def costs_of(directory, kernel):
         calls = count.pop("counted")
         if not calls or calls + count["interrupted"] != row["calls"]:
             die(f"{what}: {calls} and {count['interrupted']} of {row['calls']} calls")
+        if row["resolved"] != row["frames"]:
+            die(f"{what}: {row['resolved']} of {row['frames']} frames are resolved")
         # Both have all calls, and each repetition.
         emulated, clock = count.pop("emulated"), row.pop("clock")
         if abs(emulated - clock) > clock * CLOCK_LIMIT / 100:
