@@ -77,9 +77,9 @@ test-series test-debug test-kcsan test-preempt:
 	@scripts/setup.sh
 	@scripts/test.sh $(@:test-%=%)
 
-bench-kernel: ## what a sample costs, on ours and the stock kernel, in instructions counted in the guest
+bench-kernel: ## what a sample costs, beside BPF, stock perf and the stock kernel (PARTS="ours shares": some of it)
 	@scripts/setup.sh
-	@scripts/bench-kernel.sh
+	@scripts/bench-kernel.sh $(PARTS)
 
 bench: ## times perf-bid and stock perf on the same files (QUICK=1: fewer of them)
 	@scripts/setup.sh

@@ -1,16 +1,32 @@
 #!/bin/bash
 # SPDX-License-Identifier: GPL-2.0
 #
-# bench-kernel.sh: what a sample costs, in instructions counted in the guest, on
-# our kernel, on ours with the feature built out, and on the stock kernel. Prints
-# tables, and writes build/bench-kernel.json. The figures repeat.
+# bench-kernel.sh: what a sample costs and what is in it, on our kernel, and beside
+# stock perf, BPF and the stock kernel. Prints tables, and writes
+# build/bench-kernel.json.
 #
-#   bench-kernel.sh [KERNEL...]      of ours, off and stock (all)
+#   bench-kernel.sh [PART...]        all of them, if none is named
+#
+#   ours off stock   instructions of a sample, counted in the guest: on our kernel,
+#                    on ours with the feature built out, on the stock kernel. These
+#                    figures repeat
+#   shares           how many frames are resolved: warm, cold, contended, in NMIs
+#   startup          sizes of recordings, and when they begin, by the number of
+#                    processes that run already
 
 . "$(dirname "$0")/lib.sh"
 
+PARTS=(ours off stock shares startup)
+PROCESSES=(10 1000 3000)
 OUT=$TOP/build/bench-kernel.json
 TESTS=$TOP/tools/testing/selftests/perf_events
+# Where no other program has code: what is there is the bench's.
+TEXT=0x71000000
+
+for part in "$@"; do
+	[[ " ${PARTS[*]} " == *" $part "* ]] || die "no part $part (${PARTS[*]})"
+done
+[ $# -gt 0 ] || set -- "${PARTS[@]}"
 
 share=$(mktemp -d)
 trap 'rm -rf -- "$share"' EXIT
@@ -19,64 +35,77 @@ kernel=$("$TOP/scripts/kernel.sh" build)
 exec {kernel_fd}>"$LOCKS/${kernel##*/}"
 flock -s "$kernel_fd"
 
-build_program() {
-	"$TOP/scripts/enter.sh" -r "$TOP/scripts/guest:/bid/guest" -r "$TESTS:/bid/tests" \
+build_programs() {
+	"$TOP/scripts/enter.sh" -r "$TOP/scripts:/bid/scripts" -r "$TESTS:/bid/tests" \
 		-r "$kernel/src/tools:/bid/tools" -r "$kernel/out/usr/include:/bid/include" \
-		-b "$share:/bid/share" -- gcc -O1 -Wall -Werror -D_GNU_SOURCE -fno-omit-frame-pointer \
-		-fno-optimize-sibling-calls -I/bid/include -I/bid/tests -I/bid/tools/testing/selftests \
-		-o /bid/share/bench /bid/guest/bench.c /bid/tests/bid_{common,check,tool}.c
+		-b "$share:/bid/share" -- sh -ec '
+		guest=/bid/scripts/guest
+		gcc -O1 -Wall -Wextra -Werror -D_GNU_SOURCE -fno-omit-frame-pointer \
+			-fno-optimize-sibling-calls -no-pie -Wl,-Ttext-segment='$TEXT' \
+			-I/bid/include -I/bid/tests -I/bid/tools/testing/selftests \
+			-o /bid/share/bench "$guest"/bench.c "$guest"/bench-*.c \
+			/bid/tests/bid_common.c /bid/tests/bid_check.c /bid/tests/bid_tool.c
+		gcc -O2 -Wall -Wextra -Werror -shared -fPIC -o /bid/share/count.so /bid/scripts/count.c
+		nm /bid/share/bench >/bid/share/bench.map'
 }
 
-# image_of KERNEL : the directory above out/, where boot.sh looks for the image.
-image_of() {
-	local out
+# out_of KERNEL : its build directory.
+out_of() {
 	case $1 in
-	ours) echo "$kernel" && return ;;
-	off) out=$("$TOP/scripts/kernel.sh" variant "$kernel" off "$LOGS/bench-off.log" -d PERF_BUILD_ID_OFFSET bzImage) ;;
-	stock) out=$("$TOP/scripts/kernel.sh" variant "$kernel" stock "$LOGS/bench-stock.log" bzImage) ;;
-	*) die "no kernel $1" ;;
+	ours) echo "$kernel/out" ;;
+	off) "$TOP/scripts/kernel.sh" variant "$kernel" off "$LOGS/bench-off.log" -d PERF_BUILD_ID_OFFSET bzImage ;;
+	stock) "$TOP/scripts/kernel.sh" variant "$kernel" stock "$LOGS/bench-stock.log" bzImage ;;
 	esac
-	mkdir -p "$share/$1"
-	ln -sfn "$out" "$share/$1/out"
-	echo "$share/$1"
 }
 
-bench() {
-	local image
-	image=$(image_of "$1")
-	say "measuring ($1)"
-	"$TOP/scripts/boot.sh" --quiet --icount --kernel "$image" --share "$share" --timeout 900 -- \
-		sh -c 'mount -t tmpfs bench /tmp && cp /mnt/host/bench /tmp && cd /tmp && ./bench' >"$share/said"
-	sed "s/^{/{\"kernel\": \"$1\", /" "$share/said" >>"$share/all"
+# address_of FUNCTION, of bench
+address_of() { awk -v name="$1" '$3 == name { print $1 }' "$share/bench.map"; }
+
+# guest ROWS BOOT-OPTION... -- COMMAND... : what COMMAND prints becomes $share/ROWS.rows.
+guest() {
+	local rows=$share/$1.rows
+	shift
+	"$TOP/scripts/boot.sh" --quiet --share "$share" "$@" >"$rows" || die "$(tail -n 3 "$rows")"
 }
 
-# Where the instructions of a sampled call go: an emulator that counts them.
-where() {
-	local toggle
-	toggle=$(awk '$3 == "__do_sys_getpgrp" || $3 == "__x64_sys_getpgrp" { print $1; exit }' "$kernel/out/System.map")
-	"$TOP/scripts/enter.sh" -r "$TOP/scripts:/bid/scripts" -b "$share:/bid/share" -- \
-		gcc -O2 -Wall -Werror -shared -fPIC -o /bid/share/count.so /bid/scripts/count.c
-	say "counting by function ($1, $2 files)"
-	"$TOP/scripts/boot.sh" --quiet --icount --kernel "$kernel" --share "$share" --timeout 900 \
-		--qemu "-plugin /mnt/host/count.so,toggle=$toggle,out=/mnt/host/counted" -- \
-		/mnt/host/bench "$1" "$2" >/dev/null
-	printf '\nours: instructions of a sampled system call by function: %s, depth 30, %s files by turns\n' "$1" "$2"
-	"$TOP/scripts/enter.sh" -r "$TOP/scripts:/bid/scripts" -r "$share:/bid/share" -r "$kernel/out:/bid/out" -- \
-		bash -o pipefail -c 'python3 /bid/scripts/bench-where.py /bid/out/System.map /bid/share/counted | llvm-cxxfilt'
+# The bench and the files that it makes are in memory, and reading them changes nothing.
+in_memory() { printf 'mount -t tmpfs -o noatime bench /tmp && cp /mnt/host/bench /tmp && cd /tmp && ./bench %s' "$1"; }
+
+cost() {
+	local out plugin
+	out=$(out_of "$1")
+	cp "$out/System.map" "$share/$1.map"
+	# boot.sh looks for the image below out/
+	mkdir -p "$share/kernel"
+	ln -sfn "$out" "$share/kernel/out"
+	plugin=/mnt/host/count.so,call=$(address_of bench_call),row=$(address_of bench_row)
+	say "counting instructions ($1)"
+	guest "$1" --icount --kernel "$share/kernel" --timeout 900 \
+		--qemu "-plugin $plugin,out=/mnt/host/$1.counted" -- sh -c "$(in_memory cost)"
 }
 
-build_program
-: >"$share/all"
-[ $# -gt 0 ] || set -- ours off stock
-for name in "$@"; do
-	bench "$name"
+shares() {
+	say "looking at what is resolved"
+	guest shares --kernel "$kernel" --timeout 900 -- sh -c "$(in_memory shares)"
+}
+
+startup() {
+	"$TOP/scripts/programs.sh" tools "$share"
+	cp "$TOP/scripts/guest/bench-startup" "$share/"
+	say "recording beside ${PROCESSES[*]} processes"
+	guest startup --icount --mem 3072 --kernel "$kernel" --timeout 1800 -- \
+		bash /mnt/host/bench-startup "${PROCESSES[@]}"
+}
+
+build_programs
+for part in "$@"; do
+	case $part in
+	shares | startup) "$part" ;;
+	*) cost "$part" ;;
+	esac
 done
-mkdir -p "$(dirname "$OUT")"
 "$TOP/scripts/enter.sh" -r "$TOP/scripts:/bid/scripts" -b "$share:/bid/share" -- \
-	python3 /bid/scripts/bench-tables.py /bid/share/all /bid/share/json
+	python3 /bid/scripts/bench-tables.py /bid/share /bid/share/json
+mkdir -p "$(dirname "$OUT")"
 mv "$share/json" "$OUT"
-for files in 1 20; do
-	where bid "$files"
-	where bid_deferred "$files"
-done
 say "written to ${OUT#"$TOP"/}"
