@@ -23,6 +23,10 @@ use crate::room;
 /// Where callchains are resolved.
 pub(crate) static BUFFERS: ContextBuffers<Frame> = ContextBuffers::new();
 
+/// An address that no frame has: with debug assertions, the tests find it in a record if a frame
+/// gets there that nothing was written to.
+const POISON: u64 = 0x6b6b_6b6b_6b6b_6b6b;
+
 /// The events that are there.
 struct Counts {
     nr_build_id_offset_events: usize,
@@ -86,7 +90,7 @@ pub(crate) fn get(event: &PerfEvent) -> Result {
         resolver::start()?;
     }
     if callchain && counts.nr_callchain_build_id_offset_events == 0 {
-        if let Err(error) = BUFFERS.alloc(callchain_len(), Frame::new(0)) {
+        if let Err(error) = BUFFERS.alloc(callchain_len(), Frame::new(POISON)) {
             if counts.is_zero() {
                 resolver::stop();
             }

@@ -43,6 +43,8 @@ pub struct ContextBuffers<T> {
 struct Set<T> {
     /// First, for `free_set()`.
     rcu: Opaque<bindings::callback_head>,
+    /// What the buffers were full of at first.
+    item: T,
     slots: KVec<Slot<T>>,
 }
 
@@ -63,6 +65,9 @@ impl<T: Copy> ContextBuffers<T> {
 
     /// Allocates buffers of `len` times `item`.
     ///
+    /// With debug assertions, a buffer is full of `item` again each time that it is claimed, so
+    /// that what is read of it and was not written before can be told.
+    ///
     /// Fails with [`EBUSY`] where there are some already. May sleep.
     pub fn alloc(&self, len: usize, item: T) -> Result {
         let cpus = usize::try_from(cpu::nr_cpu_ids()).unwrap_or(usize::MAX);
@@ -81,6 +86,7 @@ impl<T: Copy> ContextBuffers<T> {
         let set = KBox::new(
             Set {
                 rcu: Opaque::uninit(),
+                item,
                 slots,
             },
             GFP_KERNEL,
@@ -128,13 +134,13 @@ impl<T: Copy> ContextBuffers<T> {
         }
         // SAFETY: By the type invariant, as the RCU read lock is held for `'a`. Nobody has more
         // than a shared reference.
-        let slots: &'a KVec<Slot<T>> = unsafe { &(*set).slots };
+        let set: &'a Set<T> = unsafe { &*set };
 
         // SAFETY: Always possible; preemption is disabled for `'a`, hence the CPU stays the same.
         let cpu = unsafe { bindings::raw_smp_processor_id() } as usize;
         // SAFETY: Always possible.
         let level = usize::from(unsafe { bindings::interrupt_context_level() });
-        let slot = slots.get(cpu.checked_mul(LEVELS)?.checked_add(level)?)?;
+        let slot = set.slots.get(cpu.checked_mul(LEVELS)?.checked_add(level)?)?;
 
         // What interrupts this between the two is of another level, or is done when this goes on.
         if slot.busy.load(Relaxed) != 0 {
@@ -145,6 +151,9 @@ impl<T: Copy> ContextBuffers<T> {
         // SAFETY: Of all that could reach this slot, namely what runs on this CPU at this level,
         // only this has set `busy`. `busy` is not cleared before the claim is dropped.
         let items: &'a mut [T] = unsafe { &mut *slot.items.get() };
+        if cfg!(debug_assertions) {
+            items.fill(set.item);
+        }
 
         Some(Claim {
             items,
