@@ -38,6 +38,10 @@ pub(crate) fn needs(fields: SampleType) -> SampleType {
         | made_from(SampleType::CALLCHAIN_BUILD_ID_OFFSET, SampleType::CALLCHAIN)
 }
 
+/// With debug assertions, what a frame has that nothing was written to: the tests find it if it gets
+/// into a record.
+const POISON: [u8; size_of::<Frame>()] = [0x6b; size_of::<Frame>()];
+
 /// The fields that are sized after `PERF_SAMPLE_STACK_USER` has taken what it wants.
 fn pending_after_stack(data: &SampleData, event: &PerfEvent) -> Pending {
     let wanted = |field| event.sample_type().contains(field) && !data.flags().contains(field);
@@ -196,6 +200,9 @@ pub(crate) fn output(handle: &mut OutputHandle, data: &SampleData, event: &PerfE
     let count = usize::from(data.build_id_count());
     let context = handle.context();
     let mut claim = BUFFERS.claim(context);
+    if let (true, Some(frames)) = (cfg!(debug_assertions), &mut claim) {
+        frames.fill(zerocopy::transmute!(POISON));
+    }
     let frames = claim.as_mut().and_then(|frames| frames.get_mut(..count));
 
     let deferred = data.cookie().is_some();

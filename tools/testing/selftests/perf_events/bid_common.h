@@ -268,7 +268,7 @@ struct bid_pairs {
 	unsigned long	strays;		/* samples with another user address than the first */
 	unsigned long	moved;		/* the record is from another CPU */
 	unsigned long	last;		/* unanswered, and the last of their task */
-	unsigned long	in_exec;	/* differ or stray, of tasks in execs */
+	unsigned long	in_exec;	/* cookies that differ or have strays, of tasks in execs */
 };
 
 /*

@@ -178,6 +178,7 @@ TEST_F_TIMEOUT(form, faults, BID_TIMEOUT_S)
  */
 TEST_F_TIMEOUT(form, clock, BID_TIMEOUT_S)
 {
+	int forms = variant->sample_type & PERF_SAMPLE_CALLCHAIN ? BID_FORMS : 1;
 	struct bid_tool *t = &self->t;
 	struct bid_pairs p;
 
@@ -186,10 +187,11 @@ TEST_F_TIMEOUT(form, clock, BID_TIMEOUT_S)
 	ASSERT_EQ(0, bid_tool_open(t, &self->attr, &maps, 0, -1, BID_RING_PAGES))
 		TH_LOG("%s", bid_error);
 	t->check.flags = BID_LOOSE;
+	/* how many samples that takes is up to how fast the kernel is */
 	ASSERT_EQ(0, bid_collect_fn(t->e, t->nr, bid_tool_record, t, bid_load_kernel, NULL,
-				    &t->check.stats.samples, 200)) TH_LOG("%s", bid_error);
+				    &t->check.stats.deferred, 100 * forms)) TH_LOG("%s", bid_error);
 	bid_tool_pairs(t, BID_FULL, &p);
-	EXPECT_GE(p.pairs, 50);
+	EXPECT_GE(p.pairs, 90);
 	EXPECT_LE(p.unanswered, 1);
 	EXPECT_EQ(p.last, p.unanswered);
 	EXPECT_EQ(0, p.unasked + p.repeated + p.strays);

@@ -307,7 +307,7 @@ static void any_kind(struct perf_event_attr *attr)
 	attr->config = software[below(BID_ARRAY_SIZE(software))];
 	attr->sample_period = 1 << below(12);
 	if (attr->config <= PERF_COUNT_SW_TASK_CLOCK)
-		attr->sample_period = 20000 << below(8);
+		attr->sample_period = BID_SLOWER * 20000 << below(8);
 	if (kind < 30 && nr_tracepoints) {
 		attr->type = PERF_TYPE_TRACEPOINT;
 		attr->config = chosen[below(CHOSEN)];
@@ -845,8 +845,13 @@ static void worker_main(__u64 calls, __u64 deadline)
 
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	while (!failed && !totals->error[0] && (calls ? totals->calls < calls :
-						bid_now_ns() < deadline))
-		failed = run_round(__atomic_fetch_add(&totals->next_round, 1, __ATOMIC_RELAXED));
+						bid_now_ns() < deadline)) {
+		unsigned long round = __atomic_fetch_add(&totals->next_round, 1, __ATOMIC_RELAXED);
+
+		if (round && round % 50 == 0)
+			ksft_print_msg("bid_fuzz: round %lu, %lu calls\n", round, totals->calls);
+		failed = run_round(round);
+	}
 	_exit(!!failed);
 }
 
@@ -892,6 +897,9 @@ FIXTURE_SETUP(fuzz)
 	cgroup_dir = open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	find_tracepoints();
 	ASSERT_EQ(0, expedite_rcu(true)) TH_LOG("%s", bid_error);
+	/* where a sample takes longer, there is time for fewer in a tick: or nothing else gets any */
+	ASSERT_EQ(0, bid_sysctl_set("kernel/perf_event_max_sample_rate", 100000 / BID_SLOWER))
+		TH_LOG("%s", bid_error);
 }
 
 FIXTURE_TEARDOWN(fuzz)

@@ -207,7 +207,10 @@ TEST_F_TIMEOUT(ring, shared_by_two_events, BID_TIMEOUT_S)
 	ASSERT_EQ(0, bid_collect_fn(&self->e, 1, check_shared, &sh, load_both, NULL,
 				    &sh.smaller, 100)) TH_LOG("%s", bid_error);
 	EXPECT_GE(sh.c[0].stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], 50);
-	EXPECT_GE(sh.c[1].stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], 20);
+	/* how many of the clock's are in user mode is up to how fast the kernel is */
+	EXPECT_EQ(0, bid_collect_fn(&self->e, 1, check_shared, &sh, load_both, NULL,
+				    &sh.c[1].stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], 20))
+		TH_LOG("%s", bid_error);
 }
 
 /* An event with an old sample type is not touched by one with a new one. */

@@ -168,7 +168,7 @@ static void compare_pair(const struct bid_tool *t, const struct bid_cookie *k, i
 	if (first_agrees(t, k, form))
 		pairs->agree++;
 	else if (has_execed(t, k))
-		pairs->in_exec++;
+		pairs->in_exec += !k->strays;	/* else it is counted */
 	else
 		pairs->differ++;
 }
@@ -188,7 +188,7 @@ void bid_tool_pairs(struct bid_tool *t, int form, struct bid_pairs *pairs)
 		pairs->unasked += !k->samples;
 		pairs->repeated += k->records[form] > 1;
 		if (has_execed(t, k))
-			pairs->in_exec += k->strays;
+			pairs->in_exec += !!k->strays;
 		else
 			pairs->strays += k->strays;
 		if (k->samples && !k->records[form] && pairs->unanswered < 1000)

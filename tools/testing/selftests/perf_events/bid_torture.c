@@ -328,8 +328,13 @@ static bool nearly_full(const struct bid_tool *t)
 static int run(struct bid_tool *t, unsigned long samples)
 {
 	__u64 deadline = bid_now_ns() + LIMIT_S * 1000000000ull;
+	unsigned long said = 0;
 
 	while (figures.samples < samples) {
+		if (figures.samples - said >= 100000) {
+			said = figures.samples;
+			ksft_print_msg("bid_torture: %lu samples\n", said);
+		}
 		__atomic_store_n(pause_order, nearly_full(t), __ATOMIC_RELAXED);
 		if (drain(t))
 			return -1;
