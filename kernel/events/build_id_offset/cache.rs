@@ -11,7 +11,7 @@
 //! nobody waits for: a reader that meets a writer takes it that there is nothing, and so does a
 //! writer. Hence both can run in any context, also in an NMI on top of each other.
 //!
-//! Of a file that could not be read, the time of the next try is stored in the same way. For whoever
+//! Of a file that could not be read, the time of the next try is stored in the same way. For who
 //! looks for an answer, it is as if there was nothing.
 //!
 //! Chunks are freed a grace period after they are taken out of the array: when the last event goes,
