@@ -3,7 +3,7 @@
 #
 # test-selftests.sh: tools/testing/selftests/perf_events in the guest: all of it
 # in guests booted the plain way, two programs in one booted with virtme-ng. Run by
-# test.sh.
+# test.sh; with BID_PROGRAMS="NAME..." these alone.
 
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/test-lib.sh"
@@ -70,6 +70,14 @@ sample_program() {
 		"$TOP/scripts/boot.sh" --quiet --kernel "$kernel" --share "$share" -- ./sample >"$share/said" &&
 		cat "$share/said" && grep -qE '^[0-9a-f]{40} 0x[0-9a-f]+$' "$share/said"
 }
+
+# On a kernel of another kind, a few programs may have to do.
+if [ -n "${BID_PROGRAMS:-}" ]; then
+	programs=()
+	for program in $BID_PROGRAMS; do programs+=(-t "perf_events:$program"); done
+	run --plain "${BID_FLAVOUR:-plain}" 1500 "${programs[@]}"
+	exit
+fi
 
 others=(-S perf_events:bid_fuzz)
 if [ "${BID_SLOWER:-1}" -gt 1 ]; then
