@@ -17,6 +17,8 @@
 #   --qemu ARGS    more arguments for QEMU (plain way)
 #   --icount       the guest's clock counts instructions, a nanosecond each, on one
 #                  processor (plain way): what is timed there repeats
+#   --nmi S        an NMI from outside every S seconds, of which there may be a
+#                  fraction (plain way)
 #   --one-thread   emulates the processors by turns (plain way): slower, but what
 #                  patches the kernel's text cannot find them in disagreement
 #   --log FILE     where the kernel's messages go (default: in the cache's logs)
@@ -28,7 +30,7 @@
 
 . "$(dirname "$0")/lib.sh"
 
-way=plain cpus=2 mem=${BID_MEM:-1536} append=${BID_APPEND:-} limit=300 share='' quiet='' kernel='' log='' accel='' qemu='' icount='' one_thread=''
+way=plain cpus=2 mem=${BID_MEM:-1536} append=${BID_APPEND:-} limit=300 share='' quiet='' kernel='' log='' accel='' qemu='' icount='' one_thread='' nmi=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--plain | --vng) way=${1#--} ;;
@@ -42,6 +44,7 @@ while [ $# -gt 0 ]; do
 	--log) log=$2 && shift ;;
 	--qemu) qemu=$2 && shift ;;
 	--icount) icount=1 ;;
+	--nmi) nmi=$2 && shift ;;
 	--one-thread) one_thread=1 ;;
 	--accel) accel=$2 && shift ;; # for the probe alone
 	--) shift && break ;;
@@ -143,6 +146,10 @@ plain_command() {
 		$(share_9p root /bid/rootfs ,readonly=on) $(share_9p control /bid/control)
 		${share:+$(share_9p host /mnt/host)}
 		-kernel /bid/boot/bzImage -initrd /bid/initramfs/initramfs $qemu"
+	if [ -n "$nmi" ]; then
+		mkfifo "$control/monitor.in" "$control/monitor.out"
+		options+=" -monitor pipe:/bid/control/monitor"
+	fi
 	need_initramfs
 	read -r -d '' -a options <<<"$options" || true
 	COMMAND=("$TOP/scripts/enter.sh" "${binds[@]}" -r "$initramfs:/bid/initramfs" -b "$log:/bid/log" --
@@ -166,18 +173,36 @@ vng_command() {
 	COMMAND=("$TOP/scripts/enter.sh" "${binds[@]}" -- vng "${options[@]}")
 }
 
+# Until it is killed: has the emulator's monitor send NMIs. Before the kernel runs,
+# nobody could take one.
+send_nmis() {
+	exec <>"$control/monitor.out" >"$control/monitor.in"
+	until grep -qa 'Run /init' "$log"; do sleep 0.5; done
+	while sleep "$nmi"; do
+		echo nmi
+		# What the monitor says has to go somewhere.
+		while read -r -t 0.01; do :; done
+	done
+}
+
 # Runs COMMAND with the time limit; what is interrupted here does not live on.
 # The emulator makes its output non-blocking, so it gets a pipe of its own.
 run_guest() {
-	local rc=0 pid reader
+	local rc=0 pid reader sender=
 	mkfifo "$control.pipe"
 	cat <"$control.pipe" &
 	reader=$!
 	timeout --kill-after=5 "$limit" "${COMMAND[@]}" </dev/null >"$control.pipe" 2>"$errors" &
 	pid=$!
-	trap 'kill "$pid"; exit 130' INT TERM
+	if [ -n "$nmi" ]; then
+		send_nmis &
+		sender=$!
+	fi
+	trap 'kill "$pid" $sender; exit 130' INT TERM
 	wait "$pid" || rc=$?
 	trap - INT TERM
+	# It may have ended with the emulator already.
+	[ -z "$sender" ] || kill "$sender" 2>/dev/null || true
 	wait "$reader"
 	return $rc
 }

@@ -20,11 +20,14 @@ fail() {
 	} >>"$DETAILS"
 }
 
+# log_of NAME : the log of the test of that name.
+log_of() { echo "$LOGS/$PART-$(tr -c 'a-zA-Z0-9\n' '-' <<<"$1").log"; }
+
 # check NAME COMMAND... : a test that passes if COMMAND does. The log is $LOG.
 check() {
 	local name=$1 started=$SECONDS rc=0
 	shift
-	LOG=$LOGS/$PART-$(tr -c 'a-zA-Z0-9\n' '-' <<<"$name").log
+	LOG=$(log_of "$name")
 	say "$PART: $name"
 	"$@" >"$LOG" 2>&1 </dev/null || rc=$?
 	if [ "$rc" = 0 ]; then
@@ -32,6 +35,19 @@ check() {
 	else
 		fail "$name" "exit code $rc after $((SECONDS - started)) s" "$LOG"
 	fi
+}
+
+# follow LOG PATTERN COMMAND... : runs COMMAND, and shows the lines that match of what
+# LOG gets meanwhile.
+follow() {
+	local log=$1 pattern=$2 pid rc=0
+	shift 2
+	: >"$log"
+	tail -n +1 -f "$log" > >(grep -aE --line-buffered -- "$pattern" >&2) 2>/dev/null &
+	pid=$!
+	"$@" || rc=$?
+	kill "$pid"
+	return "$rc"
 }
 
 # guest KERNEL-LOG BOOT-ARGUMENT... : boots; once more where two emulated processors

@@ -11,6 +11,8 @@
 #include <limits.h>
 #include <pthread.h>
 #include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -404,6 +406,52 @@ TEST_F_TIMEOUT(many, nested, BID_TIMEOUT_S)
 	if (ret > 0)
 		SKIP(return, "%s", bid_error);
 	ASSERT_EQ(0, ret) TH_LOG("%s", bid_error);
+}
+
+/* How many NMIs the CPUs have had; < 0: nobody knows. */
+static long count_nmis(void)
+{
+	char line[512], *number, *end;
+	FILE *f = fopen("/proc/interrupts", "re");
+	long sum = -1;
+
+	while (f && fgets(line, sizeof(line), f)) {
+		number = strstr(line, "NMI:");
+		if (!number)
+			continue;
+		sum = 0;
+		for (number += 4;; number = end) {
+			long n = strtol(number, &end, 10);
+
+			if (end == number)
+				break;
+			sum += n;
+		}
+	}
+	if (f)
+		fclose(f);
+	return sum;
+}
+
+/* From outside of the machine they come at any time, whatever a CPU does. */
+TEST_F_TIMEOUT(many, nmis_from_outside, BID_TIMEOUT_S)
+{
+	long before = count_nmis();
+	int ret;
+
+	sleep(1);
+	if (before < 0 || count_nmis() - before < 3)
+		SKIP(return, "nobody sends NMIs");
+	ASSERT_EQ(0, bid_maps_read(&maps, 0)) TH_LOG("%s", bid_error);
+	ret = open_many(self->t, KINDS, -1, BID_EACH_CPU);
+	if (ret > 0)
+		SKIP(return, "%s", bid_error);
+	ASSERT_EQ(0, ret) TH_LOG("%s", bid_error);
+	EXPECT_EQ(0, run_many(self->t, KINDS, 50)) TH_LOG("%s", bid_error);
+	EXPECT_GT(self->t[0].check.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], 0);
+	TH_LOG("%lu samples in NMIs, %lu of %lu frames in files resolved",
+	       self->t[0].check.stats.samples, self->t[0].check.stats.file_resolved,
+	       self->t[0].check.stats.file_frames);
 }
 
 TEST_F_TIMEOUT(many, events, BID_TIMEOUT_S)
