@@ -38,8 +38,8 @@ pub(crate) fn needs(fields: SampleType) -> SampleType {
         | made_from(SampleType::CALLCHAIN_BUILD_ID_OFFSET, SampleType::CALLCHAIN)
 }
 
-/// With debug assertions, what a frame has that nothing was written to: the tests find it if it gets
-/// into a record.
+/// With debug assertions, what a frame has that nothing was written to: the tests find it in a
+/// record.
 const POISON: [u8; size_of::<Frame>()] = [0x6b; size_of::<Frame>()];
 
 /// The fields that are sized after `PERF_SAMPLE_STACK_USER` has taken what it wants.
