@@ -741,7 +741,7 @@ static void bystander_main(void)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (;;) {
 		bid_load_faults(NULL);
-		usleep(5000);
+		usleep(5000 * BID_SLOWER);
 	}
 }
 
