@@ -140,7 +140,9 @@ impl<T: Copy> ContextBuffers<T> {
         let cpu = unsafe { bindings::raw_smp_processor_id() } as usize;
         // SAFETY: Always possible.
         let level = usize::from(unsafe { bindings::interrupt_context_level() });
-        let slot = set.slots.get(cpu.checked_mul(LEVELS)?.checked_add(level)?)?;
+        let slot = set
+            .slots
+            .get(cpu.checked_mul(LEVELS)?.checked_add(level)?)?;
 
         // What interrupts this between the two is of another level, or is done when this goes on.
         if slot.busy.load(Relaxed) != 0 {
