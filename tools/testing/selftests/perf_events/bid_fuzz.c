@@ -741,7 +741,7 @@ static void bystander_main(void)
 	prctl(PR_SET_PDEATHSIG, SIGKILL);
 	for (;;) {
 		bid_load_faults(NULL);
-		usleep(5000);
+		usleep(5000 * BID_SLOWER);
 	}
 }
 
@@ -897,7 +897,7 @@ FIXTURE_SETUP(fuzz)
 	cgroup_dir = open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	find_tracepoints();
 	ASSERT_EQ(0, expedite_rcu(true)) TH_LOG("%s", bid_error);
-	/* where a sample takes longer, nothing else would get any time between so many */
+	/* where a sample takes longer, fewer of them leave time for anything else */
 	ASSERT_EQ(0, bid_sysctl_set("kernel/perf_event_max_sample_rate", 100000 / BID_SLOWER))
 		TH_LOG("%s", bid_error);
 }
