@@ -619,7 +619,7 @@ mod tests {
         let good = good_deferred();
         let verdict = judge_deferred(&good);
         assert_eq!((verdict.mismatches, verdict.user_frames), (0, 2), "{}", verdict.line());
-        assert!(verdict.line().contains("2 resolved (100.00 %"), "{}", verdict.line());
+        assert!(verdict.line().contains("2 resolved (100.000 %"), "{}", verdict.line());
         let line = verdict.pairs.line();
         assert!(line.contains("1 samples, 1 cookies, 2 records, 1 pairs, 0 incomplete"), "{line}");
         assert!(line.ends_with("0 without a sample, 1 first frames equal to the IP"), "{line}");
@@ -645,7 +645,7 @@ mod tests {
         assert_eq!(with(chain(&[right(8), wrong])), 1, "another offset");
         let not_judged = (START + 0x100, bytes(&[], 6, START + 0x100));
         let verdict = judge_deferred(&[&good[..2], &chain(&[right(8), not_judged])].concat());
-        assert!(verdict.line().contains("(50.00 %"), "{}", verdict.line());
+        assert!(verdict.line().contains("(50.000 %"), "{}", verdict.line());
         assert_eq!(with(late(20, PID + 1, COOKIE, &[right(8)])), 1, "another thread's");
         let [entries, _] = chain(&[right(8)]);
         let [_, longer] = chain(&[right(8), right(9)]);
@@ -699,7 +699,7 @@ mod tests {
         let (_, id) = me();
         let verdict = one(0x100, bytes(id.as_bytes(), 0, PGOFF + 0x100));
         assert_eq!((verdict.mismatches, verdict.user_frames), (0, 3), "{}", verdict.line());
-        assert!(verdict.line().contains("3 resolved (100.00 %"), "{}", verdict.line());
+        assert!(verdict.line().contains("3 resolved (100.000 %"), "{}", verdict.line());
         for (into, status) in [(0x100, 6), (0x100, 7), (0x100, 8), (0x100, 9), (0x9000, 4)] {
             let verdict = one(into, bytes(&[], status, START + into));
             assert_eq!(verdict.mismatches, 0, "{status}");
