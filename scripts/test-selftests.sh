@@ -97,7 +97,7 @@ echo 1000000000 >/sys/kernel/debug/x86/nmi_longest_ns
 exec /mnt/host/kselftest/perf_events/bid_context -t nmis_from_outside
 GUEST
 nmis_from_outside() {
-	"$TOP/scripts/boot.sh" --quiet --kernel "$kernel" --share "$share" --nmi 0.05 -- \
+	"$TOP/scripts/boot.sh" --quiet --one-thread --kernel "$kernel" --share "$share" --nmi 0.05 -- \
 		sh /mnt/host/under-nmis | tee "$share/said" &&
 		grep -q '^ok 1 many.nmis_from_outside$' "$share/said"
 }

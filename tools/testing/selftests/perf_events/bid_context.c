@@ -433,10 +433,24 @@ static long count_nmis(void)
 	return sum;
 }
 
-/* From outside of the machine they come at any time, whatever a CPU does. */
+static void *thread_compute(void *arg)
+{
+	volatile unsigned long n = 0;
+	bool *stop = arg;
+
+	while (!__atomic_load_n(stop, __ATOMIC_RELAXED))
+		n++;
+	return NULL;
+}
+
+/*
+ * From outside of the machine they come at any time, whatever a CPU does: one of
+ * them computes.
+ */
 TEST_F_TIMEOUT(many, nmis_from_outside, BID_TIMEOUT_S)
 {
 	long before = count_nmis();
+	pthread_t thread;
 	int ret;
 
 	sleep(1);
@@ -447,7 +461,10 @@ TEST_F_TIMEOUT(many, nmis_from_outside, BID_TIMEOUT_S)
 	if (ret > 0)
 		SKIP(return, "%s", bid_error);
 	ASSERT_EQ(0, ret) TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, pthread_create(&thread, NULL, thread_compute, &self->stop));
 	EXPECT_EQ(0, run_many(self->t, KINDS, 50)) TH_LOG("%s", bid_error);
+	__atomic_store_n(&self->stop, true, __ATOMIC_RELAXED);
+	pthread_join(thread, NULL);
 	EXPECT_GT(self->t[0].check.stats.user[PERF_BUILD_ID_OFFSET_RESOLVED], 0);
 	TH_LOG("%lu samples in NMIs, %lu of %lu frames in files resolved",
 	       self->t[0].check.stats.samples, self->t[0].check.stats.file_resolved,
