@@ -435,11 +435,8 @@ static long count_nmis(void)
 
 static void *thread_compute(void *arg)
 {
-	volatile unsigned long n = 0;
-	bool *stop = arg;
-
-	while (!__atomic_load_n(stop, __ATOMIC_RELAXED))
-		n++;
+	while (!__atomic_load_n((bool *)arg, __ATOMIC_RELAXED))
+		;
 	return NULL;
 }
 
