@@ -31,6 +31,7 @@
 #include <unistd.h>
 
 #include "kselftest_harness.h"
+#include "bid_chance.h"
 #include "bid_common.h"
 
 #define WORKERS		2
@@ -55,23 +56,6 @@ static struct totals {
 static void count(unsigned long *what)
 {
 	__atomic_fetch_add(what, 1, __ATOMIC_RELAXED);
-}
-
-/* Chance: xorshift64* */
-
-static __u64 chance;
-
-static __u64 any(void)
-{
-	chance ^= chance >> 12;
-	chance ^= chance << 25;
-	chance ^= chance >> 27;
-	return chance * 0x2545f4914f6cdd1dULL;
-}
-
-static unsigned int below(unsigned int n)
-{
-	return (any() >> 32) % n;
 }
 
 static bool one_in(unsigned int n)

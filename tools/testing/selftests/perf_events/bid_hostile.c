@@ -19,6 +19,7 @@
 #include <unistd.h>
 
 #include "kselftest_harness.h"
+#include "bid_chance.h"
 #include "bid_common.h"
 
 #ifdef __x86_64__
@@ -32,21 +33,6 @@ static char image[PAGES * 4096];
 static const char *mapping;
 static __u64 mapped_from;
 static unsigned long status[2][BID_STATUS_NR];
-
-static __u64 chance;
-
-static __u64 any(void)
-{
-	chance ^= chance >> 12;
-	chance ^= chance << 25;
-	chance ^= chance >> 27;
-	return chance * 0x2545f4914f6cdd1dULL;
-}
-
-static unsigned int below(unsigned int n)
-{
-	return (any() >> 32) % n;
-}
 
 /* A number as somebody would choose it who wants to break something. */
 static __u64 odd_number(void)
