@@ -69,7 +69,7 @@ test-differential: ## perf-bid against stock perf, on ordinary recordings
 test-record: ## what the options of perf-bid record do, in the guest
 test-fuzz: ## hostile inputs for perf-bid, made by libFuzzer (FUZZ_SECONDS=N: longer)
 test-series: ## each step of the series builds (slow; no part of test)
-test-debug: ## all of it on a kernel that looks for mistakes (slow; no part of test)
+test-debug: ## all of it on a kernel that looks for mistakes (slow; no part of test; PARTS="calls": some of it)
 test-kcsan: ## the tests of samples on a kernel that looks for data races (slow; no part of test)
 test-preempt: ## kernels of other preemption models build, boot and sample (slow; no part of test)
 test-host test-static test-kunit test-selftests test-oracle test-differential test-record test-fuzz \

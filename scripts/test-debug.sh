@@ -4,7 +4,7 @@
 # test-debug.sh: everything that runs in the guest, on the kernel that looks for
 # mistakes (config/debug.config), and what takes too long elsewhere: a million
 # samples while files and mappings change, and a million calls at random. Run by
-# test.sh; no part of `make test`.
+# test.sh; no part of `make test`. PARTS="samples calls" in the environment: some of it.
 #
 # Whatever the kernel reports fails the run that it came in: boot.sh says so, with
 # the report. So does what kmemleak finds when a command has ended.
@@ -32,21 +32,37 @@ alone() {
 		env -C /mnt/host/kselftest/perf_events "$setting" "./$program"
 }
 
-"$TOP/scripts/test-kunit.sh"
-"$TOP/scripts/test-selftests.sh"
-"$TOP/scripts/test-oracle.sh"
-alone "$SAMPLES samples while mappings change" bid_torture 400 "BID_SAMPLES=$SAMPLES"
+kunit() { "$TOP/scripts/test-kunit.sh"; }
+selftests() { "$TOP/scripts/test-selftests.sh"; }
+oracle() { "$TOP/scripts/test-oracle.sh"; }
+
+samples() {
+	alone "$SAMPLES samples while mappings change" bid_torture 400 "BID_SAMPLES=$SAMPLES"
+}
+
 # What patches the kernel's text would trip over two emulated processors that run at
-# the same time, and by turns they get through far fewer calls than one.
-alone "$((CALLS / 50)) calls at random on two processors" bid_fuzz 400 "BID_CALLS=$((CALLS / 50))" --one-thread
-# Two guests of one processor keep two of this machine busy. Each is a process group of
-# its own: an interrupted run takes them along.
-guests=()
-set -m
-for half in one another; do
-	alone "$((CALLS / 2)) calls at random, $half guest" bid_fuzz 600 "BID_CALLS=$((CALLS / 2))" --cpus 1 &
-	guests+=(-$!)
+# the same time, and by turns they get through far fewer calls than one. Two guests of
+# one processor keep two of this machine busy. Each is a process group of its own: an
+# interrupted run takes them along.
+calls() {
+	local half few=$((CALLS / 50)) guests=()
+	alone "$few calls at random on two processors" bid_fuzz 400 "BID_CALLS=$few" --one-thread
+	set -m
+	for half in one another; do
+		alone "$((CALLS / 2)) calls at random, $half guest" bid_fuzz 720 \
+			"BID_CALLS=$((CALLS / 2))" --cpus 1 &
+		guests+=(-$!)
+	done
+	set +m
+	# shellcheck disable=SC2064
+	trap "kill -- ${guests[*]}; exit 130" INT TERM
+	wait
+}
+
+PARTS=${PARTS:-kunit selftests oracle samples calls}
+for part in $PARTS; do
+	[[ " kunit selftests oracle samples calls " == *" $part "* ]] || die "no part $part of test-debug"
 done
-set +m
-trap 'kill -- "${guests[@]}"; exit 130' INT TERM
-wait
+for part in $PARTS; do
+	"$part"
+done
