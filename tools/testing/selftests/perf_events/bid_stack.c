@@ -158,6 +158,11 @@ FIXTURE_VARIANT_ADD(clamp, with_user_stack) {
 	.sample_type = BID_BITS | PERF_SAMPLE_STACK_USER, .stack = 65528,
 };
 
+/* None is asked for: its size is all there is of it, and the rest comes behind that. */
+FIXTURE_VARIANT_ADD(clamp, with_user_stack_of_none) {
+	.sample_type = BID_BITS | PERF_SAMPLE_STACK_USER | PERF_SAMPLE_WEIGHT,
+};
+
 FIXTURE_VARIANT_ADD(clamp, all_four_with_user_stack) {
 	.sample_type = ALL_FOUR | PERF_SAMPLE_STACK_USER | PERF_SAMPLE_REGS_USER,
 	.stack = 65528,
