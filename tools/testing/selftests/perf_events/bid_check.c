@@ -757,12 +757,42 @@ int bid_check_deferred(struct bid_check *c, const struct bid_deferred *d)
 	return c->each_deferred ? c->each_deferred(d, c->each_arg) : 0;
 }
 
+/* What the debug kernel fills memory with that is free, new, or a variable. */
+static bool is_poison(__u64 value)
+{
+	static const __u8 poison[] = { 0x6b, 0x5a, 0xaa, 0xbb, 0xcc };
+
+	for (size_t i = 0; i < BID_ARRAY_SIZE(poison); i++)
+		if (value == poison[i] * 0x0101010101010101ULL)
+			return true;
+	return false;
+}
+
+/* Such bytes are legitimate only in what is copied from elsewhere. */
+static int check_poison(const struct perf_event_header *hdr, const struct perf_event_attr *attr,
+			unsigned int flags)
+{
+	const __u64 copied = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_REGS_INTR | PERF_SAMPLE_RAW |
+			     PERF_SAMPLE_STACK_USER;
+	const __u64 *word = (const __u64 *)hdr;
+
+	if (attr->sample_type & copied || flags & BID_MADE_UP)
+		return 0;
+	for (size_t i = 1; i < hdr->size / sizeof(*word); i++)
+		if (is_poison(word[i]))
+			return bid_fail("word %zu of a record of type %u is %#llx", i, hdr->type,
+					(unsigned long long)word[i]);
+	return 0;
+}
+
 int bid_check_record(const struct perf_event_header *hdr, void *check)
 {
 	struct bid_check *c = check;
 	struct bid_deferred d;
 	struct bid_sample s;
 
+	if (check_poison(hdr, c->attr, c->flags))
+		return -1;
 	switch (hdr->type) {
 	case PERF_RECORD_SAMPLE:
 		if (bid_parse_sample(hdr, c->attr, &s))

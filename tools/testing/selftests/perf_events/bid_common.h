@@ -173,6 +173,7 @@ const struct bid_map *bid_maps_exec(const struct bid_maps *maps, const char *nam
 #define BID_DEEP	0x8	/* chains may be longer than what a record holds */
 #define BID_EXITS	0x10	/* tasks exit, and then defer nothing */
 #define BID_UNREADABLE	0x20	/* files may be impossible to read, memory short */
+#define BID_MADE_UP	0x40	/* files are of bid_make_elf(), with any byte as their ID */
 
 struct bid_stats {
 	unsigned long	samples;

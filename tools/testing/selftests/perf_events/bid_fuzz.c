@@ -143,33 +143,6 @@ static int each_deferred(const struct bid_deferred *d, void *arg)
 	return cookie_of(d->cookie, d->tid);
 }
 
-/* What the debug kernel fills memory with that is free, new, or a variable. */
-static bool is_poison(__u64 value)
-{
-	static const __u8 poison[] = { 0x6b, 0x5a, 0xaa, 0xbb, 0xcc };
-
-	for (size_t i = 0; i < BID_ARRAY_SIZE(poison); i++)
-		if (value == poison[i] * 0x0101010101010101ULL)
-			return true;
-	return false;
-}
-
-/* Such bytes are legitimate only in what is copied from elsewhere. */
-static int check_poison(const struct perf_event_header *hdr, const struct perf_event_attr *attr)
-{
-	const __u64 copied = PERF_SAMPLE_REGS_USER | PERF_SAMPLE_REGS_INTR | PERF_SAMPLE_RAW |
-			     PERF_SAMPLE_STACK_USER;
-	const __u64 *word = (const __u64 *)hdr;
-
-	if (attr->sample_type & copied)
-		return 0;
-	for (size_t i = 1; i < hdr->size / sizeof(*word); i++)
-		if (is_poison(word[i]))
-			return bid_fail("word %zu of a record of type %u is %#llx", i, hdr->type,
-					(unsigned long long)word[i]);
-	return 0;
-}
-
 /* Whose record it is: it says so at its beginning, or at its end. */
 static const struct perf_event_attr *whose(const struct slot *s,
 					   const struct perf_event_header *hdr)
@@ -201,7 +174,7 @@ static int check_record(const struct perf_event_header *hdr, void *slot)
 	}
 	if (unprivileged)
 		c.flags |= BID_NO_KERNEL;
-	if (bid_check_record(hdr, &c) || check_poison(hdr, attr))
+	if (bid_check_record(hdr, &c))
 		return -1;
 	for (int i = 0; i < BID_STATUS_NR; i++)
 		__atomic_fetch_add(&totals->user[i], c.stats.user[i], __ATOMIC_RELAXED);

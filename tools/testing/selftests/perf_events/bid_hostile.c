@@ -173,6 +173,8 @@ FIXTURE_SETUP(hostile)
 	bid_attr_defer(&attr);
 	ASSERT_EQ(0, bid_tool_open(&self->deferred, &attr, NULL, 0, -1, BID_RING_PAGES))
 		TH_LOG("%s", bid_error);
+	self->immediate.check.flags = BID_MADE_UP;
+	self->deferred.check.flags = BID_MADE_UP;
 	self->immediate.each = each_immediate;
 	self->deferred.each_deferred = each_deferred;
 	ASSERT_EQ(0, bid_tool_enable(&self->immediate)) TH_LOG("%s", bid_error);

@@ -258,6 +258,19 @@ TEST_F(judge, refuses_unexplained_offset)
 	EXPECT_NE(0, bid_check_record(&r.hdr, &self->t.check));
 }
 
+/* What nobody has written to looks like an address. */
+TEST_F(judge, refuses_poison)
+{
+	struct record *r = &self->t.r;
+
+	r->ips[3] = 0x6b6b6b6b6b6b6b6a;
+	set_entry(&r->entries[3], PERF_BUILD_ID_OFFSET_ANON, r->ips[3]);
+	EXPECT_EQ(0, judge(&self->t)) TH_LOG("%s", bid_error);
+	r->ips[3]++;
+	r->entries[3].offset++;
+	EXPECT_NE(0, judge(&self->t));
+}
+
 /* Kernel frames: passed over, and refused where they may not be seen. */
 TEST_F(judge, kernel_frames)
 {

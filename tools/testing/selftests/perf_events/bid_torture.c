@@ -289,7 +289,8 @@ static int open_tools(struct bid_tool *t)
 		if (ret)
 			return ret;
 		t[i].check.pid = -1;
-		t[i].check.flags = BID_LOOSE | BID_EXITS | BID_UNREADABLE | BID_PLANTED;
+		t[i].check.flags = BID_LOOSE | BID_EXITS | BID_UNREADABLE | BID_PLANTED |
+				   BID_MADE_UP;
 		t[i].each = each_sample;
 		t[i].each_deferred = each_deferred;
 	}
