@@ -246,7 +246,13 @@ static void find_tracepoints(void)
 	kprobe_type = number_in("/sys/bus/event_source/devices/kprobe/type");
 }
 
-static char watched[4096];
+/*
+ * What breakpoints are on. It is shared, and written to before there are any, as an
+ * access to it may not fault: QEMU would raise the breakpoint in the kernel's entry for
+ * the fault, where the walk of a callchain then overwrites the address of it (CR2).
+ */
+#define WATCHED_SIZE	4096
+static char *watched;
 
 static void any_kind(struct perf_event_attr *attr)
 {
@@ -738,6 +744,7 @@ static int round_main(void)
 {
 	int ret = 0;
 
+	memset(watched, 0, WATCHED_SIZE);
 	keep_kinds();
 	if (one_in(4) && drop_privileges())
 		return -1;
@@ -851,6 +858,9 @@ FIXTURE_SETUP(fuzz)
 	totals = mmap(NULL, sizeof(*totals), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
 		      -1, 0);
 	ASSERT_NE(MAP_FAILED, totals);
+	watched = mmap(NULL, WATCHED_SIZE, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+		       -1, 0);
+	ASSERT_NE(MAP_FAILED, watched);
 	cgroup_dir = open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 	find_tracepoints();
 	ASSERT_EQ(0, expedite_rcu(true)) TH_LOG("%s", bid_error);
