@@ -70,6 +70,14 @@ void perf_build_id_offset_output(struct perf_output_handle *handle,
 				 struct perf_sample_data *data,
 				 struct perf_event *event);
 
+/* The perf core's part: what samples are prepared and written with while it is on. */
+void perf_prepare_sample_build_id(struct perf_sample_data *data,
+				  struct perf_event *event, struct pt_regs *regs);
+void perf_output_sample_build_id(struct perf_output_handle *handle,
+				 struct perf_event_header *header,
+				 struct perf_sample_data *data,
+				 struct perf_event *event);
+
 /*
  * A mapping was made, or its protection changed. Task context, with the mmap
  * lock held for writing; does not sleep for long.
@@ -113,6 +121,15 @@ static inline int perf_build_id_offset_get(struct perf_event *event)
 }
 
 static inline void perf_build_id_offset_put(struct perf_event *event) {}
+
+static inline void perf_prepare_sample_build_id(struct perf_sample_data *data,
+						struct perf_event *event,
+						struct pt_regs *regs) {}
+
+static inline void perf_output_sample_build_id(struct perf_output_handle *handle,
+					       struct perf_event_header *header,
+					       struct perf_sample_data *data,
+					       struct perf_event *event) {}
 
 static inline void perf_build_id_offset_prepare(struct perf_sample_data *data,
 						struct perf_event *event,
