@@ -16,6 +16,7 @@ use kernel::sync::atomic::Relaxed;
 use kernel::sync::global_lock;
 use kernel::sync::rcu;
 
+use crate::deferred;
 use crate::hooks;
 use crate::resolver;
 use crate::room;
@@ -82,6 +83,7 @@ pub(crate) fn get(event: &PerfEvent) -> Result {
         .checked_add(usize::from(callchain))
         .ok_or(EOVERFLOW)?;
 
+    deferred::start()?;
     if counts.is_zero() {
         resolver::start()?;
     }

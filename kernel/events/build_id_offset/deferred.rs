@@ -7,7 +7,10 @@
 //! with `attr.defer_output` and one of the sample types gets a `PERF_RECORD_CALLCHAIN_DEFERRED`
 //! with that cookie and the entries, however many have asked.
 //!
-//! [`request`] runs in any context, NMI included; everything else in task context.
+//! Without events that want such records, what is on the stack is read into the cache where a
+//! sample has [asked](request_files) for that.
+//!
+//! Requests are made in any context, NMI included; everything else in task context.
 
 use kernel::build_id;
 use kernel::build_id::Frame;
@@ -29,14 +32,30 @@ use crate::resolver;
 use crate::room::Room;
 
 /// The registration with the unwinder. Without one, nothing is deferred.
+///
+/// It is made for the first event and stays, for undoing it would have the last one wait for
+/// callbacks, hence for files that are read in them.
 static WORK: SetOnce<Pin<KBox<Work<Deferred>>>> = SetOnce::new();
 
 struct Deferred;
 
-/// Registers with the unwinder. To be called at boot.
-pub(crate) fn init() -> Result {
-    WORK.populate(KBox::pin_init(Work::new(Deferred), GFP_KERNEL)?);
-    Ok(())
+/// Registers with the unwinder, if that has not been done. May sleep.
+pub(crate) fn start() -> Result {
+    if WORK.as_ref().is_some() {
+        return Ok(());
+    }
+    match KBox::pin_init(Work::new(Deferred), GFP_KERNEL) {
+        Ok(work) => {
+            WORK.populate(work);
+            Ok(())
+        }
+        Err(error) if error == ENOMEM => Err(error),
+        // Where the architecture has no unwinder, the sample resolves what it can.
+        Err(error) => {
+            kernel::pr_info_once!("nothing will be deferred: {error:?}\n");
+            Ok(())
+        }
+    }
 }
 
 /// Requests a record of the current task's callchain. Returns its cookie.
@@ -44,13 +63,21 @@ pub(crate) fn request() -> Option<Cookie> {
     WORK.as_ref()?.request().ok()
 }
 
+/// Has the files on the current task's stack read before it returns to user mode.
+#[cfg_attr(not(CONFIG_PERF_BUILD_ID_OFFSET_CACHE), allow(dead_code))]
+pub(crate) fn request_files() {
+    // An exiting task has no use for it, and no other file either.
+    let _ = request();
+}
+
 impl Callback for Deferred {
     fn unwound(&self, trace: &StackTrace<'_>, cookie: Cookie) {
+        let addresses = trace.addresses();
         if !account::any_deferred_output() {
+            resolver::read_files(addresses);
             return;
         }
 
-        let addresses = trace.addresses();
         let frames = resolve(addresses);
 
         // Nothing below sleeps: the events are looked at with preemption disabled.

@@ -17,7 +17,6 @@ use kernel::perf_event::SampleType;
 use kernel::prelude::*;
 
 use crate::account;
-use crate::deferred;
 use crate::immediate;
 use crate::resolver;
 
@@ -32,11 +31,6 @@ pub unsafe extern "C" fn perf_build_id_offset_init() {
     unsafe { account::init() };
     // SAFETY: By the safety requirement.
     unsafe { resolver::init() };
-
-    // Where the architecture has no unwinder, the sample resolves what it can.
-    if let Err(error) = deferred::init() {
-        pr_info!("nothing will be deferred: {error:?}\n");
-    }
 }
 
 /// Called when an event with one of the sample types comes into being.

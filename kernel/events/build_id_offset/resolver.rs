@@ -28,6 +28,7 @@ use crate::cache::Answer;
 use crate::count;
 use crate::count::count;
 use crate::count::Counter;
+use crate::deferred;
 use crate::entry::Entry;
 use crate::entry::Status;
 use crate::fill;
@@ -36,6 +37,7 @@ use crate::fill::CACHE;
 pub(crate) use crate::count::all as counters;
 pub(crate) use crate::fill::init;
 pub(crate) use crate::fill::mapped;
+pub(crate) use crate::fill::stack as read_files;
 
 /// Mappings that are remembered: those of a program and the libraries that call each other.
 const REMEMBERED: usize = 24;
@@ -67,7 +69,7 @@ pub(crate) fn resolve_nofault(frames: &mut [Frame], context: OutputContext<'_>) 
         Entry::replace_all(frames);
     }
     if rest.unknown_file {
-        fill::request();
+        deferred::request_files();
     }
 }
 
@@ -80,7 +82,7 @@ pub(crate) fn resolve_and_fill(frames: &mut [Frame], addresses: &[c_ulong]) {
     let mut rest = OutputContext::enter(|context| look(frames, context));
 
     if rest.unknown_file {
-        fill::stack(addresses);
+        read_files(addresses);
         for (frame, address) in frames.iter_mut().zip(addresses) {
             frame.renew(*address as u64);
         }
