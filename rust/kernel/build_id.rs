@@ -88,6 +88,9 @@ pub enum Outcome {
 }
 
 impl Frame {
+    /// Where its [value](Self::value) is among its bytes: at the end.
+    pub const VALUE_OFFSET: usize = offset_of!(Frame, value);
+
     /// Makes a frame of a user address.
     #[inline]
     pub const fn new(address: u64) -> Self {

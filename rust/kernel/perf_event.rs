@@ -20,6 +20,7 @@ use core::cell::UnsafeCell;
 use core::marker::PhantomData;
 use core::mem::MaybeUninit;
 use core::ops::BitOr;
+use core::ptr::NonNull;
 use core::slice;
 
 use zerocopy::Immutable;
@@ -467,20 +468,21 @@ impl Callchain<'_> {
         Some(unsafe { (*self.entry).ip.as_ptr().add(index).read_volatile() })
     }
 
-    /// The entries from `index` on that there are now, each as it is when its turn comes.
+    /// Copies the entries from `index` on, as many as there are and `to` has room for, and returns
+    /// how many.
     #[inline]
-    pub fn values_from(&self, index: usize) -> impl Iterator<Item = u64> + '_ {
+    pub fn copy_from(&self, index: usize, to: &mut [c_ulong]) -> usize {
         // SAFETY: By the type invariant, there is room for `nr` entries. That they may change is
         // what the cells are for.
         let entries: &[UnsafeCell<u64>] =
             unsafe { slice::from_raw_parts((*self.entry).ip.as_ptr().cast(), self.len() as usize) };
+        let entries = entries.get(index..).unwrap_or_default();
 
-        // SAFETY: As above.
-        entries
-            .get(index..)
-            .unwrap_or_default()
-            .iter()
-            .map(|entry| unsafe { entry.get().read_volatile() })
+        for (to, entry) in to.iter_mut().zip(entries) {
+            // SAFETY: As above.
+            *to = unsafe { entry.get().read() } as c_ulong;
+        }
+        entries.len().min(to.len())
     }
 }
 
@@ -550,8 +552,8 @@ impl OutputHandle {
     /// Evidence of the context that a record is written in.
     #[inline]
     pub fn context<'a>(self: &&'a mut Self) -> OutputContext<'a> {
-        // INVARIANT: By the type invariant, which holds for `'a`.
-        OutputContext(PhantomData, NotThreadSafe)
+        // SAFETY: By the type invariant, which holds for `'a`.
+        unsafe { OutputContext::new() }
     }
 }
 
@@ -559,11 +561,39 @@ impl OutputHandle {
 ///
 /// # Invariants
 ///
-/// That is so for `'a`.
+/// That is so for `'a`, and `slot` is that of this CPU and interrupt level.
 #[derive(Clone, Copy)]
-pub struct OutputContext<'a>(PhantomData<&'a ()>, NotThreadSafe);
+pub struct OutputContext<'a> {
+    /// Among those of [`ContextBuffers`].
+    slot: usize,
+    _context: PhantomData<&'a ()>,
+    _cpu: NotThreadSafe,
+}
 
-impl OutputContext<'_> {
+impl<'a> OutputContext<'a> {
+    /// # Safety
+    ///
+    /// Preemption must be disabled and the RCU read lock be held for `'a`.
+    #[inline]
+    unsafe fn new() -> Self {
+        // INVARIANT: By the safety requirement the CPU stays the same, and a level is not left
+        // before what was begun there has ended.
+        Self {
+            slot: context_buffers::current_slot(),
+            _context: PhantomData,
+            _cpu: NotThreadSafe,
+        }
+    }
+
+    /// The RCU read lock.
+    #[inline]
+    pub fn rcu(&self) -> &'a rcu::Guard {
+        const _: () = assert!(size_of::<rcu::Guard>() == 0);
+
+        // SAFETY: It has no size, and what it stands for is so by the type invariant.
+        unsafe { NonNull::dangling().as_ref() }
+    }
+
     /// Calls `within` in such a context. It must not sleep. Any context.
     #[inline]
     pub fn enter<R>(within: impl FnOnce(OutputContext<'_>) -> R) -> R {
@@ -571,8 +601,8 @@ impl OutputContext<'_> {
         unsafe { bindings::preempt_disable() };
         let rcu = rcu::read_lock();
 
-        // INVARIANT: As of here, until the call returns.
-        let result = within(OutputContext(PhantomData, NotThreadSafe));
+        // SAFETY: As of here, until the call returns.
+        let result = within(unsafe { OutputContext::new() });
 
         drop(rcu);
         // SAFETY: As above.

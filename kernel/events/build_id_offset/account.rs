@@ -21,7 +21,7 @@ use crate::hooks;
 use crate::resolver;
 use crate::room;
 
-/// Where callchains are resolved.
+/// Where callchains are resolved: a frame that has their number, the frames, and their addresses.
 pub(crate) static BUFFERS: ContextBuffers<Frame> = ContextBuffers::new();
 
 /// The events that are there.
@@ -88,7 +88,7 @@ pub(crate) fn get(event: &PerfEvent) -> Result {
         resolver::start()?;
     }
     if callchain && counts.nr_callchain_build_id_offset_events == 0 {
-        if let Err(error) = BUFFERS.alloc(callchain_len()) {
+        if let Err(error) = BUFFERS.alloc(buffer_len()) {
             if counts.is_zero() {
                 resolver::stop();
             }
@@ -157,6 +157,15 @@ pub(crate) fn existing() -> Existing {
             .unwrap_or(usize::MAX),
         buffers: BUFFERS.exist() || resolver::buffers_exist(),
     }
+}
+
+/// The length of a buffer.
+fn buffer_len() -> usize {
+    let len = callchain_len();
+    let addresses = len.saturating_mul(size_of::<c_ulong>());
+
+    len.saturating_add(1)
+        .saturating_add(addresses.div_ceil(size_of::<Frame>()))
 }
 
 /// The most entries of a callchain that can be captured and that a record has room for.

@@ -91,16 +91,13 @@ impl Callback for Deferred {
 
 /// Makes entries of `addresses`. Returns [`None`] when there is no memory for them.
 fn resolve(addresses: &[c_ulong]) -> Option<KVec<Frame>> {
-    let mut frames = KVec::with_capacity(addresses.len(), GFP_KERNEL).ok()?;
-    for address in addresses {
-        frames
-            .push_within_capacity(Frame::new(*address as u64))
-            .ok()?;
-    }
+    let mut frames = KVec::zeroed(addresses.len(), GFP_KERNEL).ok()?;
 
     // Most of the time everything is known, or in memory, and looking there is many times cheaper
     // than reading from files.
-    resolver::resolve_and_fill(&mut frames, addresses);
+    if !resolver::resolve_and_fill(addresses, &mut frames) {
+        return Some(frames);
+    }
     // A task that exits can no longer be killed out of waiting for a file.
     if !perf_event::current_is_exiting() {
         frames
@@ -137,12 +134,12 @@ fn output(event: &PerfEvent, cookie: Cookie, addresses: &[c_ulong], frames: Opti
     let count = usize::from(room.count);
 
     let kind = RecordType::CALLCHAIN_DEFERRED_BUILD_ID;
-    let cookie = cookie.get();
-    let body = room.size.saturating_add(size_of_val(&cookie) as u32);
+    let head = [cookie.get(), count as u64];
+    // The room has that of the number.
+    let body = room.size.saturating_add(size_of::<u64>() as u32);
 
     event.output_record(kind, body, |handle| {
-        handle.put(&cookie);
-        handle.put(&(count as u64));
+        handle.put(&head);
         match frames {
             Some(frames) => handle.put(frames.get(..count).unwrap_or_default()),
             None => addresses.iter().take(count).for_each(|address| {

@@ -7,11 +7,13 @@
 use kernel::build_id::Frame;
 use kernel::perf_event;
 use kernel::perf_event::Callchain;
+use kernel::perf_event::OutputContext;
 use kernel::perf_event::OutputHandle;
 use kernel::perf_event::PerfEvent;
 use kernel::perf_event::SampleData;
 use kernel::perf_event::SampleRegs;
 use kernel::perf_event::SampleType;
+use kernel::prelude::*;
 
 use crate::account::BUFFERS;
 use crate::chain;
@@ -78,12 +80,12 @@ pub(crate) fn prepare(data: &mut SampleData, event: &PerfEvent, regs: &SampleReg
         ..pending_after_stack(data, event)
     };
 
-    let user = regs.are_of_user_mode(event);
+    let user = ip && regs.are_of_user_mode(event);
     data.set_is_user(user);
     // Only then: what a user part has on the stack can look like anything.
     let deferred = event.defer_callchain()
         && (data.callchain().is_some_and(|chain| is_deferred(&chain))
-            || (ip && user && may_defer(event)));
+            || (user && may_defer(event)));
     data.set_cookie(if deferred { deferred::request() } else { None });
 
     let find = |data: &SampleData| {
@@ -139,11 +141,15 @@ impl<'a> Kept<'a> {
     }
 
     /// The entry at `at`; 0 if it is gone.
+    #[inline]
     fn get(&self, at: usize) -> u64 {
-        let in_tail = self.cut != 0 && at.saturating_add(2) >= self.count;
-        let at = at.saturating_add(if in_tail { self.cut } else { 0 });
+        let cut = if self.cut != 0 && at.saturating_add(2) >= self.count {
+            self.cut
+        } else {
+            0
+        };
 
-        self.chain.get(at).unwrap_or(0)
+        self.chain.get(at.wrapping_add(cut)).unwrap_or(0)
     }
 }
 
@@ -191,117 +197,144 @@ impl Ip {
 /// Resolves and writes the new fields, as long as [`prepare`] has said.
 pub(crate) fn output(handle: &mut OutputHandle, data: &SampleData, event: &PerfEvent) {
     let ip = Ip::of(data, event);
+    let context = handle.context();
 
     if !data.flags().contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET) {
-        put_ip(handle, ip);
+        put_ip(handle, context, ip);
         return;
     }
 
     let count = usize::from(data.build_id_count());
-    let context = handle.context();
     let mut claim = BUFFERS.claim(context);
     if let (true, Some(frames)) = (cfg!(debug_assertions), &mut claim) {
         frames.fill(zerocopy::transmute!(POISON));
     }
-    let frames = claim.as_mut().and_then(|frames| frames.get_mut(..count));
+    let buffer = claim
+        .as_mut()
+        .and_then(|buffer| split_buffer(buffer, count));
 
     let deferred = data.cookie().is_some();
     let chain = data
         .callchain()
         .map(|chain| Kept::new(chain, count, deferred));
 
-    match (frames, chain) {
-        (Some(frames), Some(chain)) => put_resolved(handle, ip, &chain, frames),
+    match (buffer, chain) {
+        (Some((fields, addresses)), Some(chain)) => {
+            put_resolved(handle, context, ip, &chain, fields, addresses);
+        }
         (_, chain) => {
-            put_ip(handle, ip);
+            put_ip(handle, context, ip);
             put_unresolved(handle, chain.as_ref(), count);
         }
     }
 }
 
+/// The parts of one of the [`BUFFERS`] for `count` entries: a frame that ends with their number,
+/// and the frames; and their addresses.
+#[inline]
+fn split_buffer(buffer: &mut [Frame], count: usize) -> Option<(&mut [Frame], &mut [c_ulong])> {
+    let (fields, rest) = buffer.split_at_mut_checked(count.wrapping_add(1))?;
+    let addresses = <[c_ulong]>::mut_from_bytes(rest.as_mut_bytes()).ok()?;
+
+    Some((fields, addresses.get_mut(..count)?))
+}
+
 /// Resolves the instruction pointer alone, and writes it.
-fn put_ip(handle: &mut OutputHandle, ip: Ip) {
+fn put_ip(handle: &mut OutputHandle, context: OutputContext<'_>, ip: Ip) {
     match ip {
         Ip::None => (),
         Ip::Known(entry) => handle.put(&entry),
         Ip::User(address) => {
             let mut frame = Frame::new(address);
 
-            resolver::resolve_nofault(core::slice::from_mut(&mut frame), handle.context());
+            resolver::resolve_nofault(
+                &[address as c_ulong],
+                core::slice::from_mut(&mut frame),
+                context,
+            );
             handle.put(&frame);
         }
     }
 }
 
-/// Resolves the instruction pointer and the callchain in `frames`, and writes both.
+/// Resolves the instruction pointer and the callchain in the parts of a [buffer](split_buffer), and
+/// writes both.
 ///
 /// Once something is resolved, the callchain is not looked at again: an event on what the resolver
-/// does has had its own captured to the same buffer, and it can be one of the kernel.
-fn put_resolved(handle: &mut OutputHandle, ip: Ip, chain: &Kept<'_>, frames: &mut [Frame]) {
-    let user = fill(chain, frames);
+/// does has had its own captured to the same buffer, and it can be one of the kernel. So its user
+/// addresses are copied to `addresses` before.
+fn put_resolved(
+    handle: &mut OutputHandle,
+    context: OutputContext<'_>,
+    ip: Ip,
+    chain: &Kept<'_>,
+    fields: &mut [Frame],
+    addresses: &mut [c_ulong],
+) {
+    let Some((number, frames)) = fields.split_first_mut() else {
+        return;
+    };
     let len = frames.len();
+    number.renew(len as u64);
+    let user = fill(chain, frames);
 
     // One call for all: the instruction pointer borrows the place of the marker that the user part
     // begins with.
-    match (ip, frames.get_mut(user.saturating_sub(1)..)) {
-        (Ip::User(address), Some(batch @ [_, _, ..])) if user < len => {
-            if let [lent, ..] = batch {
-                lent.renew(address);
-            }
-            resolver::resolve_nofault(batch, handle.context());
-            if let [lent, ..] = batch {
-                handle.put(lent);
-                Entry::unresolved(Status::Context, chain::CONTEXT_USER).replace(lent);
-            }
-        }
+    let lent = match ip {
+        Ip::User(address) if 0 < user && user < len => Some(address),
         _ => {
-            put_ip(handle, ip);
-            if let Some(batch @ [_, ..]) = frames.get_mut(user..) {
-                resolver::resolve_nofault(batch, handle.context());
-            }
+            put_ip(handle, context, ip);
+            None
         }
+    };
+    let first = user.wrapping_sub(usize::from(lent.is_some()));
+    let batch = frames.get_mut(first..).unwrap_or_default();
+    let addresses = addresses.get_mut(..batch.len()).unwrap_or_default();
+
+    if user < len {
+        copy_user(chain, user, lent, addresses);
+        resolver::resolve_nofault(addresses, batch, context);
+    }
+    if let (Some(_), [frame, ..]) = (lent, batch) {
+        handle.put(frame);
+        Entry::unresolved(Status::Context, chain::CONTEXT_USER).replace(frame);
     }
 
-    handle.put(&(len as u64));
-    handle.put(frames);
+    if let Some(bytes) = fields.as_bytes().get(Frame::VALUE_OFFSET..) {
+        handle.put(bytes);
+    }
 }
 
-/// Fills `frames` with what a callchain has, user addresses as such and everything else as the
-/// entry that it becomes. Returns where the user addresses begin.
+/// Fills `frames` with what a callchain has before its user addresses. Returns where these begin.
 fn fill(chain: &Kept<'_>, frames: &mut [Frame]) -> usize {
     let mut part = Part::FIRST;
     let len = frames.len();
-    let mut user = len;
 
     for (frame, at) in frames.iter_mut().zip(0..len) {
         let value = chain.get(at);
         match part.classify(value) {
             // All the others are, too.
-            Kind::User => {
-                user = at;
-                break;
-            }
+            Kind::User => return at,
             kind => known(kind, value).replace(frame),
         }
     }
-    fill_user(
-        chain.chain.values_from(user),
-        frames.get_mut(user..).unwrap_or_default(),
-    );
-    user
+    len
 }
 
-/// Fills `frames` with user addresses, and with 0 where there are not enough.
-#[inline]
-fn fill_user(addresses: impl Iterator<Item = u64>, frames: &mut [Frame]) {
-    let mut filled: usize = 0;
+/// Fills `addresses` with one, if there is one, and then with the user addresses that a callchain
+/// has from `user` on, and with 0 where there are not enough.
+fn copy_user(chain: &Kept<'_>, user: usize, one: Option<u64>, addresses: &mut [c_ulong]) {
+    let to = match (one, addresses) {
+        (Some(address), [first, rest @ ..]) => {
+            *first = address as c_ulong;
+            rest
+        }
+        (_, all) => all,
+    };
+    let copied = chain.chain.copy_from(user, to);
 
-    for (frame, address) in frames.iter_mut().zip(addresses) {
-        frame.renew(address);
-        filled = filled.wrapping_add(1);
-    }
-    for frame in frames.get_mut(filled..).unwrap_or_default() {
-        frame.renew(0);
+    for address in to.get_mut(copied..).unwrap_or_default() {
+        *address = 0;
     }
 }
 

@@ -60,9 +60,13 @@ pub(crate) fn stop() {
     fill::stop();
 }
 
-/// Makes entries of `frames`, which are new, without a page fault. Any context.
-pub(crate) fn resolve_nofault(frames: &mut [Frame], context: OutputContext<'_>) {
-    let rest = look(frames, context);
+/// Makes entries of `addresses` in `frames`, without a page fault. Any context.
+pub(crate) fn resolve_nofault(
+    addresses: &[c_ulong],
+    frames: &mut [Frame],
+    context: OutputContext<'_>,
+) {
+    let rest = look(addresses, frames, context);
 
     if rest.left > 0 {
         read(frames, rest.left);
@@ -73,27 +77,25 @@ pub(crate) fn resolve_nofault(frames: &mut [Frame], context: OutputContext<'_>) 
     }
 }
 
-/// Makes entries of `frames`, which are new and were made of `addresses`, without waiting for the
-/// address space, and has files read that are not in the cache. What is then left to the stack
-/// map's reader stays as that has left it.
+/// Makes entries of `addresses` in `frames`, without waiting for the address space, and has files
+/// read that are not in the cache. Returns whether any are left as the stack map's reader has left
+/// them.
 ///
 /// Task context, may sleep.
-pub(crate) fn resolve_and_fill(frames: &mut [Frame], addresses: &[c_ulong]) {
-    let mut rest = OutputContext::enter(|context| look(frames, context));
+pub(crate) fn resolve_and_fill(addresses: &[c_ulong], frames: &mut [Frame]) -> bool {
+    let mut rest = OutputContext::enter(|context| look(addresses, frames, context));
 
     if rest.unknown_file {
         read_files(addresses);
-        for (frame, address) in frames.iter_mut().zip(addresses) {
-            frame.renew(*address as u64);
-        }
-        rest = OutputContext::enter(|context| look(frames, context));
+        rest = OutputContext::enter(|context| look(addresses, frames, context));
     }
     if rest.left > 0 {
         read(frames, rest.left);
     }
+    rest.left > 0
 }
 
-/// Asks the stack map's reader for those of `frames` that are still new.
+/// Asks the stack map's reader for those of `frames` that are new.
 #[cold]
 fn read(frames: &mut [Frame], left: usize) {
     count::add(Counter::Left, left);
@@ -110,36 +112,83 @@ pub(crate) fn cache_len() -> usize {
     CACHE.len()
 }
 
-/// Makes entries of what of `frames`, which are new, it can without a lock. Any context.
-fn look(frames: &mut [Frame], context: OutputContext<'_>) -> Rest {
-    let rcu = rcu::read_lock();
-    let mm = CurrentMm::get(&rcu);
+/// Makes entries in `frames` of those of `addresses` that it can without a lock, and new frames of
+/// the others. Any context.
+fn look(addresses: &[c_ulong], frames: &mut [Frame], context: OutputContext<'_>) -> Rest {
+    let rcu = context.rcu();
+    let mm = CurrentMm::get(rcu);
     // Not where this has interrupted itself: an event can be on what is done here.
     let mut claim = MEMOS.claim(context);
     let memo = claim.as_mut().and_then(|memos| memos.first_mut());
 
     let mut pass = Pass {
-        rcu: &rcu,
+        rcu,
         mm: mm.as_ref(),
         memo: memo.and_then(|memo| memo.open(mm.as_ref()?, CACHE.stamp())),
         unknown: [None; UNKNOWN],
         next_unknown: 0,
         rest: Rest::default(),
     };
-    pass.run(frames);
+    pass.run(Batch::new(addresses, frames));
     pass.rest
 }
 
 /// What is left to be done.
 #[derive(Clone, Copy, Default)]
 struct Rest {
-    /// Frames that are still new.
+    /// New frames.
     left: usize,
     /// One is in a file that could be in the cache, and is not.
     unknown_file: bool,
 }
 
-/// One look at the address space for a number of frames.
+/// Addresses, and the frames that are to be made of them.
+struct Batch<'a> {
+    /// No more than there are frames.
+    addresses: &'a [c_ulong],
+    frames: &'a mut [Frame],
+    /// How many are made.
+    done: usize,
+}
+
+impl<'a> Batch<'a> {
+    fn new(addresses: &'a [c_ulong], frames: &'a mut [Frame]) -> Self {
+        Self {
+            addresses: addresses.get(..frames.len()).unwrap_or(addresses),
+            frames,
+            done: 0,
+        }
+    }
+
+    /// The next address.
+    #[inline]
+    fn next(&self) -> Option<u64> {
+        self.addresses.get(self.done).map(|address| *address as u64)
+    }
+
+    /// Has `make` make frames of the next addresses, as long as they are in `extent`, by their
+    /// distance from its start. Returns how many there were.
+    #[inline]
+    fn make(&mut self, extent: Extent, make: impl Fn(&mut Frame, u64)) -> usize {
+        let Extent { start, size } = extent;
+        let frames = self.frames.get_mut(self.done..).unwrap_or_default();
+        let addresses = self.addresses.get(self.done..).unwrap_or_default();
+        let mut same: usize = 0;
+
+        for (frame, address) in frames.iter_mut().zip(addresses) {
+            let inside = (*address as u64).wrapping_sub(start);
+            if inside >= size {
+                break;
+            }
+            make(frame, inside);
+            same = same.wrapping_add(1);
+        }
+        self.done = self.done.wrapping_add(same);
+        same
+    }
+}
+
+/// One look at the address space for a number of addresses.
 struct Pass<'a> {
     rcu: &'a rcu::Guard,
     mm: Option<&'a CurrentMm<'a>>,
@@ -163,40 +212,40 @@ struct Outcome {
 
 impl Pass<'_> {
     #[inline]
-    fn run(&mut self, mut frames: &mut [Frame]) {
-        while let [first, ..] = frames {
-            let same = self.tell(first.value(), frames);
-            frames = frames.get_mut(same..).unwrap_or_default();
+    fn run(&mut self, mut batch: Batch<'_>) {
+        while let Some(address) = batch.next() {
+            self.make(address, &mut batch);
         }
     }
 
-    /// Tells the first of `frames`, which has `address`, what has become of it, and those after it
-    /// that are in the same mapping. Returns how many there are.
+    /// Makes frames of the next addresses, of which `address` is the first, as long as they are in
+    /// the same mapping.
     #[inline]
-    fn tell(&mut self, address: u64, frames: &mut [Frame]) -> usize {
+    fn make(&mut self, address: u64, batch: &mut Batch<'_>) {
         if let Some((extent, outcome)) = self.memo.as_mut().and_then(|memo| memo.find(address)) {
-            return outcome.tell(extent, frames);
+            return outcome.make(extent, batch);
         }
         let mut unknown = self.unknown.iter().map_while(Option::as_ref);
         if let Some(extent) = unknown.find(|extent| extent.contains(address)) {
-            return self.leave(*extent, frames);
+            return self.leave(*extent, batch);
         }
-        self.look_up(address, frames)
+        self.look_up(address, batch);
     }
 
-    /// Leaves the first of `frames`, as long as they are in `extent`, to the stack map's reader.
-    fn leave(&mut self, extent: Extent, frames: &mut [Frame]) -> usize {
-        let inside = |frame: &&Frame| extent.contains(frame.value());
-        let same = frames.iter().take_while(inside).count();
+    /// Leaves the next addresses, as long as they are in `extent`, to the stack map's reader.
+    fn leave(&mut self, extent: Extent, batch: &mut Batch<'_>) {
+        let Extent { start, .. } = extent;
+        let same = batch.make(extent, |frame, inside| {
+            frame.renew(inside.wrapping_add(start))
+        });
 
         self.rest.left = self.rest.left.wrapping_add(same);
-        same
     }
 
-    /// Looks up what `address` is in. As [`tell`](Self::tell).
-    fn look_up(&mut self, address: u64, frames: &mut [Frame]) -> usize {
+    /// Looks up what `address` is in. As [`make`](Self::make).
+    fn look_up(&mut self, address: u64, batch: &mut Batch<'_>) {
         let Some(mm) = self.mm else {
-            return Outcome::unresolved(Status::NoMm, 0).tell(EVERYTHING, frames);
+            return Outcome::unresolved(Status::NoMm, 0).make(EVERYTHING, batch);
         };
         let one = Extent {
             start: address,
@@ -205,11 +254,11 @@ impl Pass<'_> {
         let mapping = match mm.find(address) {
             Lookup::Mapping(mapping) => mapping,
             Lookup::Nothing => {
-                return Outcome::unresolved(Status::Anon, address).tell(one, frames);
+                return Outcome::unresolved(Status::Anon, address).make(one, batch);
             }
             Lookup::Busy => {
                 count(Counter::Busy);
-                return self.leave(one, frames);
+                return self.leave(one, batch);
             }
         };
 
@@ -218,13 +267,13 @@ impl Pass<'_> {
             if let Some(memo) = &mut self.memo {
                 memo.remember(&mapping, outcome);
             }
-            return outcome.tell(extent, frames);
+            return outcome.make(extent, batch);
         }
         if let Some(slot) = self.unknown.get_mut(self.next_unknown) {
             *slot = Some(extent);
         }
         self.next_unknown = self.next_unknown.wrapping_add(1) % UNKNOWN;
-        self.leave(extent, frames)
+        self.leave(extent, batch);
     }
 
     /// What becomes of addresses in a mapping. [`None`] if another has to be asked.
@@ -285,24 +334,15 @@ impl Outcome {
         }
     }
 
-    /// Makes entries of the first of `frames`, as long as they are in `extent`. Returns how many
-    /// are.
+    /// Makes entries of the next addresses, as long as they are in `extent`.
     #[inline]
-    fn tell(&self, extent: Extent, frames: &mut [Frame]) -> usize {
-        let Extent { start, size } = extent;
+    fn make(&self, extent: Extent, batch: &mut Batch<'_>) {
         let base = self.base;
         let entry = self.entry.words();
-        let mut same: usize = 0;
-
-        for frame in frames {
-            let inside = frame.value().wrapping_sub(start);
-            if inside >= size {
-                break;
-            }
+        let same = batch.make(extent, |frame, inside| {
             Entry::of_words(entry, inside.wrapping_add(base)).replace(frame);
-            same = same.wrapping_add(1);
-        }
+        });
+
         count::add_to(self.counter, same);
-        same
     }
 }

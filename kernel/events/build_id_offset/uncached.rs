@@ -31,17 +31,24 @@ pub(crate) fn stop() {}
 /// A mapping was made, or its protection changed. Any context.
 pub(crate) fn mapped(_vma: &VmaRef) {}
 
-/// Makes entries of `frames` without a page fault. Any context.
-pub(crate) fn resolve_nofault(frames: &mut [Frame], _context: OutputContext<'_>) {
-    build_id::resolve_nofault(frames);
+/// Makes entries of `addresses` in `frames`, without a page fault. Any context.
+pub(crate) fn resolve_nofault(
+    addresses: &[c_ulong],
+    frames: &mut [Frame],
+    _context: OutputContext<'_>,
+) {
+    resolve_and_fill(addresses, frames);
     Entry::replace_all(frames);
 }
 
-/// Resolves `frames` without waiting for the address space.
-///
-/// Task context.
-pub(crate) fn resolve_and_fill(frames: &mut [Frame], _addresses: &[c_ulong]) {
+/// Resolves `addresses` in `frames`, without a page fault. Returns that all are left as the stack
+/// map's reader has left them. Any context.
+pub(crate) fn resolve_and_fill(addresses: &[c_ulong], frames: &mut [Frame]) -> bool {
+    for (frame, address) in frames.iter_mut().zip(addresses) {
+        frame.renew(*address as u64);
+    }
     build_id::resolve_nofault(frames);
+    true
 }
 
 /// There is nowhere to keep what is in them.

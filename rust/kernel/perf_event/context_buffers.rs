@@ -24,6 +24,17 @@ use crate::types::Opaque;
 /// Task, softirq, hard interrupt, NMI: the levels at which one context can interrupt another.
 const LEVELS: usize = 4;
 
+/// The index of the slot of this CPU and interrupt level. Any context.
+#[inline]
+pub(super) fn current_slot() -> usize {
+    // SAFETY: Always possible.
+    let cpu = unsafe { bindings::raw_smp_processor_id() } as usize;
+    // SAFETY: Always possible.
+    let level = usize::from(unsafe { bindings::interrupt_context_level() });
+
+    cpu.wrapping_mul(LEVELS).wrapping_add(level)
+}
+
 /// Buffers of equal length, one for every possible CPU and interrupt level.
 ///
 /// They are there between [`alloc`](Self::alloc) and [`free`](Self::free). Meanwhile code of any
@@ -124,7 +135,7 @@ impl<T: Copy> ContextBuffers<T> {
     /// Returns [`None`] where there are no buffers, and where something at the same level on this
     /// CPU holds the claim. Can be called in any context.
     #[inline]
-    pub fn claim<'a>(&'a self, _context: OutputContext<'a>) -> Option<Claim<'a, T>> {
+    pub fn claim<'a>(&'a self, context: OutputContext<'a>) -> Option<Claim<'a, T>> {
         let set = self.set.load(Acquire);
         if set.is_null() {
             return None;
@@ -133,11 +144,7 @@ impl<T: Copy> ContextBuffers<T> {
         // than a shared reference.
         let slots: &'a KVec<Slot<T>> = unsafe { &(*set).slots };
 
-        // SAFETY: Always possible; preemption is disabled for `'a`, hence the CPU stays the same.
-        let cpu = unsafe { bindings::raw_smp_processor_id() } as usize;
-        // SAFETY: Always possible.
-        let level = usize::from(unsafe { bindings::interrupt_context_level() });
-        let slot = slots.get(cpu.checked_mul(LEVELS)?.checked_add(level)?)?;
+        let slot = slots.get(context.slot)?;
 
         // What interrupts this between the two is of another level, or is done when this goes on.
         if slot.busy.load(Relaxed) != 0 {
