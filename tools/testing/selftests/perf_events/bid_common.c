@@ -22,6 +22,7 @@
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
+#include <sys/utsname.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -75,6 +76,13 @@ int bid_ready(void)
 		return bid_fail("BUILD_ID_OFFSET gives %d, CALLCHAIN_BUILD_ID_OFFSET %d",
 				ip, chain);
 	return 0;
+}
+
+bool bid_preempt_rt(void)
+{
+	struct utsname name;
+
+	return !uname(&name) && strstr(name.version, "PREEMPT_RT");
 }
 
 /* Events */

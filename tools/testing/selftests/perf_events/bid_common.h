@@ -56,6 +56,11 @@ int __printf(1, 2) bid_fail(const char *fmt, ...);
 
 /* 0: root, and the kernel has the bits; 1: skip, bid_error says why; < 0: broken */
 int bid_ready(void);
+/*
+ * Samples are taken with interrupts disabled, where a PREEMPT_RT kernel does not
+ * take the mmap lock: files that it does not remember cannot be resolved at once.
+ */
+bool bid_preempt_rt(void);
 
 /* Events */
 
