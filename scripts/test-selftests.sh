@@ -54,6 +54,16 @@ case " $* " in
 	fi
 	;;
 esac
+# A PREEMPT_RT kernel cannot ask a file for its ID while a sample is taken. A program that
+# wants samples of itself resolved has to be, with its libraries, where the kernel knows
+# the IDs already: on tmpfs, not on 9p.
+case $(uname -v) in
+*PREEMPT_RT*)
+	program=/mnt/host/kselftest/perf_events/bid_sample
+	ldd "$program" | grep -o '/[^ ]*' | xargs touch
+	cp "$program" /tmp/ && mount --bind /tmp/bid_sample "$program"
+	;;
+esac
 rc=0
 /mnt/host/kselftest/run_kselftest.sh "$@" || rc=$?
 # Buffers are freed, and events of the last tasks closed, a moment after.
