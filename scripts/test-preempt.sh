@@ -9,8 +9,9 @@
 . "$(dirname "$0")/test-lib.sh"
 
 export BID_PROGRAMS='bid_sample bid_deferred bid_context bid_fresh bid_torture'
+export BID_SLOWER=4
 for BID_FLAVOUR in rt lazy; do
-	export BID_FLAVOUR BID_SLOWER=4
+	export BID_FLAVOUR PART=preempt-$BID_FLAVOUR
 	"$TOP/scripts/test-kunit.sh"
 	"$TOP/scripts/test-selftests.sh"
 done
