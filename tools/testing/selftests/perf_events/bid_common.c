@@ -836,7 +836,8 @@ int bid_quiet_console(bool quiet)
 	if (quiet) {
 		len = read(fd, saved, sizeof(saved) - 1);
 		lseek(fd, 0, SEEK_SET);
-		len = len > 0 ? write(fd, "1", 1) : len;
+		/* not errors: they are what the tests are there to show */
+		len = len > 0 ? write(fd, "4", 1) : len;
 	} else {
 		len = write(fd, saved, strlen(saved));
 	}
