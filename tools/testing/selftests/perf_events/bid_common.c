@@ -794,6 +794,7 @@ __attribute__((constructor))
 static void sysctls_save(void)
 {
 	static const char * const names[] = {
+		"kernel/perf_event_max_contexts_per_stack",
 		"kernel/perf_event_max_sample_rate",
 		"kernel/perf_event_max_stack",
 		"kernel/perf_event_paranoid",

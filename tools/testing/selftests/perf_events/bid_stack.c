@@ -15,6 +15,7 @@
 
 #define ALL_FOUR (BID_BITS | PERF_SAMPLE_IP | PERF_SAMPLE_CALLCHAIN)
 #define MAX_STACK "kernel/perf_event_max_stack"
+#define MAX_CONTEXTS "kernel/perf_event_max_contexts_per_stack"
 
 static struct bid_maps maps;
 static unsigned long calls;
@@ -470,6 +471,48 @@ TEST_F_TIMEOUT(planted, in_no_mapping, BID_TIMEOUT_S)
 		plant(&self->plant, values[i], NOWHERE);
 	EXPECT_EQ(0, sample_planted(&self->e, &self->plant, variant->sample_type))
 		TH_LOG("%s", bid_error);
+}
+
+static int each_empty(const struct bid_sample *s, void *arg)
+{
+	struct plant *p = arg;
+
+	p->seen++;
+	return s->nr_entries ?
+	       bid_fail("%llu entries", (unsigned long long)s->nr_entries) : 0;
+}
+
+/*
+ * Without room for the marker none of the frames are stored, and a walk that stops
+ * only when there are enough of them goes round for ever: this test would not end.
+ */
+TEST_F_TIMEOUT(planted, ring_without_a_marker, BID_TIMEOUT_S)
+{
+	struct perf_event_attr attr;
+	struct bid_check c = {
+		.attr = &attr, .maps = &maps, .flags = BID_PLANTED,
+		.each = each_empty, .each_arg = &self->plant,
+	};
+	long before;
+
+	ASSERT_EQ(0, bid_callchain_buffers_free()) TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, bid_sysctl_get(MAX_CONTEXTS, &before)) TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, bid_sysctl_set(MAX_CONTEXTS, 0)) TH_LOG("%s", bid_error);
+	plant(&self->plant, 0x1234, NOWHERE);
+	plant(&self->plant, 0x1234, NOWHERE);
+	self->plant.frames[1].next = (__u64)&self->plant.frames[0];
+	bid_attr_init(&attr, PERF_COUNT_SW_CPU_CLOCK, variant->sample_type);
+	attr.exclude_kernel = 1;
+	ASSERT_EQ(0, bid_event_open(&self->e, &attr, 0, -1, -1, BID_RING_PAGES))
+		TH_LOG("%s", bid_error);
+	ASSERT_EQ(0, bid_maps_read(&maps, 0)) TH_LOG("%s", bid_error);
+	EXPECT_EQ(0, bid_collect(&self->e, &c, load_planted, &self->plant, &self->plant.seen, 20))
+		TH_LOG("%s", bid_error);
+
+	/* the tests that follow have markers */
+	bid_event_close(&self->e);
+	ASSERT_EQ(0, bid_callchain_buffers_free()) TH_LOG("%s", bid_error);
+	EXPECT_EQ(0, bid_sysctl_set(MAX_CONTEXTS, before)) TH_LOG("%s", bid_error);
 }
 
 /* In a mapping that is there but is nobody's file. */
