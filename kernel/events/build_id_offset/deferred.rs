@@ -7,10 +7,7 @@
 //! with `attr.defer_output` and one of the sample types gets a `PERF_RECORD_CALLCHAIN_DEFERRED`
 //! with that cookie and the entries, however many have asked.
 //!
-//! Without events that want such records, what is on the stack is read into the cache where a
-//! sample has [asked](request_files) for that.
-//!
-//! Requests are made in any context, NMI included; everything else in task context.
+//! [`request`] runs in any context, NMI included; everything else in task context.
 
 use kernel::build_id;
 use kernel::build_id::Frame;
@@ -63,21 +60,13 @@ pub(crate) fn request() -> Option<Cookie> {
     WORK.as_ref()?.request().ok()
 }
 
-/// Has the files on the current task's stack read before it returns to user mode.
-#[cfg_attr(not(CONFIG_PERF_BUILD_ID_OFFSET_CACHE), allow(dead_code))]
-pub(crate) fn request_files() {
-    // An exiting task has no use for it, and no other file either.
-    let _ = request();
-}
-
 impl Callback for Deferred {
     fn unwound(&self, trace: &StackTrace<'_>, cookie: Cookie) {
-        let addresses = trace.addresses();
         if !account::any_deferred_output() {
-            resolver::read_files(addresses);
             return;
         }
 
+        let addresses = trace.addresses();
         let frames = resolve(addresses);
 
         // Nothing below sleeps: the events are looked at with preemption disabled.

@@ -4,9 +4,8 @@
 //!
 //! - An executable mapping that is made while there is an event has its file read before the task
 //!   returns to user mode, hence before any of its code runs.
-//! - A sample that meets a file that is not in the cache
-//!   [requests](crate::deferred::request_files) that what is on the stack at the return to user
-//!   mode be read.
+//! - A sample that meets a file that is not in the cache [requests](request) that what is on the
+//!   stack at the return to user mode be read.
 //!
 //! A file is stored with the version that it had before and after it was read, and only if nobody
 //! could write to it meanwhile. Writers through a shared mapping are not seen in the change time:
@@ -27,14 +26,20 @@ use kernel::shrinker::Shrinker;
 use kernel::sync::aref::ARef;
 use kernel::sync::global_lock;
 use kernel::sync::rcu;
+use kernel::sync::SetOnce;
 use kernel::task_work;
 use kernel::task_work::TaskWork;
+use kernel::unwind::Callback;
+use kernel::unwind::Cookie;
+use kernel::unwind::StackTrace;
+use kernel::unwind::Work;
 
 use crate::cache::Answer;
 use crate::cache::Cache;
 use crate::cache::Stored;
 use crate::count::count;
 use crate::count::Counter;
+use crate::hooks;
 
 /// How long to wait for the next try after a file could not be read, in nanoseconds.
 ///
@@ -61,6 +66,11 @@ global_lock! {
     };
 }
 
+/// The registration with the unwinder. Without one, nothing is filled at a sample's request.
+///
+/// It is made for the first event and stays, as that of [`deferred`](crate::deferred).
+static WORK: SetOnce<Pin<KBox<Work<Stack>>>> = SetOnce::new();
+
 /// To be called once, at boot.
 ///
 /// # Safety
@@ -75,6 +85,13 @@ pub(crate) unsafe fn init() {
 pub(crate) fn start() -> Result {
     let shrinker = Shrinker::new(c"perf_build_id_offset")?;
 
+    // Where the architecture has no unwinder, mappings that are there already stay unknown, and
+    // the stack map's reader resolves what it can.
+    if WORK.as_ref().is_none() {
+        if let Ok(work) = KBox::pin_init(Work::new(Stack), GFP_KERNEL) {
+            WORK.populate(work);
+        }
+    }
     STATE.lock().shrinker = Some(shrinker);
     Ok(())
 }
@@ -206,6 +223,26 @@ fn store(version: &FileVersion, found: Result<Option<BuildId>>) -> Counter {
         Stored::Yes => Counter::Filled,
         Stored::Evicted => Counter::Evicted,
         Stored::No => Counter::NoMemory,
+    }
+}
+
+/// Has the files on the current task's stack read before it returns to user mode. Any context.
+pub(crate) fn request() {
+    if let Some(work) = WORK.as_ref() {
+        // An exiting task has no use for it, and no other file either.
+        let _ = work.request();
+    }
+}
+
+/// The files on a stack, to be read.
+struct Stack;
+
+impl Callback for Stack {
+    fn unwound(&self, trace: &StackTrace<'_>, _cookie: Cookie) {
+        // All callbacks are called before an exec, whoever has asked.
+        if hooks::users() > 0 {
+            stack(trace.addresses());
+        }
     }
 }
 

@@ -28,7 +28,6 @@ use crate::cache::Answer;
 use crate::count;
 use crate::count::count;
 use crate::count::Counter;
-use crate::deferred;
 use crate::entry::Entry;
 use crate::entry::Status;
 use crate::fill;
@@ -37,7 +36,6 @@ use crate::fill::CACHE;
 pub(crate) use crate::count::all as counters;
 pub(crate) use crate::fill::init;
 pub(crate) use crate::fill::mapped;
-pub(crate) use crate::fill::stack as read_files;
 
 /// Mappings that are remembered: those of a program and the libraries that call each other.
 const REMEMBERED: usize = 24;
@@ -73,7 +71,7 @@ pub(crate) fn resolve_nofault(
         Entry::replace_all(frames);
     }
     if rest.unknown_file {
-        deferred::request_files();
+        fill::request();
     }
 }
 
@@ -86,7 +84,7 @@ pub(crate) fn resolve_and_fill(addresses: &[c_ulong], frames: &mut [Frame]) -> b
     let mut rest = OutputContext::enter(|context| look(addresses, frames, context));
 
     if rest.unknown_file {
-        read_files(addresses);
+        fill::stack(addresses);
         rest = OutputContext::enter(|context| look(addresses, frames, context));
     }
     if rest.left > 0 {
@@ -244,12 +242,12 @@ impl Pass<'_> {
 
     /// Looks up what `address` is in. As [`make`](Self::make).
     fn look_up(&mut self, address: u64, batch: &mut Batch<'_>) {
-        let Some(mm) = self.mm else {
-            return Outcome::unresolved(Status::NoMm, 0).make(EVERYTHING, batch);
-        };
         let one = Extent {
             start: address,
             size: 1,
+        };
+        let Some(mm) = self.mm else {
+            return Outcome::unresolved(Status::NoMm, address).make(one, batch);
         };
         let mapping = match mm.find(address) {
             Lookup::Mapping(mapping) => mapping,
@@ -314,12 +312,6 @@ impl Pass<'_> {
         }
     }
 }
-
-/// All addresses.
-const EVERYTHING: Extent = Extent {
-    start: 0,
-    size: u64::MAX,
-};
 
 impl Outcome {
     /// Addresses from `start` on are not resolved.

@@ -51,9 +51,6 @@ pub(crate) fn resolve_and_fill(addresses: &[c_ulong], frames: &mut [Frame]) -> b
     true
 }
 
-/// There is nowhere to keep what is in them.
-pub(crate) fn read_files(_addresses: &[c_ulong]) {}
-
 /// Nothing is remembered.
 pub(crate) fn buffers_exist() -> bool {
     false
