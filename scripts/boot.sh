@@ -154,7 +154,7 @@ plain_command() {
 	read -r -d '' -a options <<<"$options" || true
 	COMMAND=("$TOP/scripts/enter.sh" "${binds[@]}" -r "$initramfs:/bid/initramfs" -b "$log:/bid/log" --
 		qemu-system-x86_64 "${options[@]}"
-		-append "console=ttyS0 panic=-1 oops=panic tsc=reliable no_timer_check ${share:+bid.share }$append")
+		-append "console=ttyS0 panic=-1 oops=panic tsc=reliable no_timer_check log_buf_len=4M ${share:+bid.share }$append")
 }
 
 share_9p() { # share_9p TAG PATH [MORE-OPTIONS]
