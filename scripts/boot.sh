@@ -213,12 +213,13 @@ TROUBLE+='|pagealloc: |panicked at|kmemleak: [0-9]+ new|kmemleak: .*disabled|KFE
 TROUBLE=${BID_TROUBLE:-$TROUBLE}
 # How long a handler takes in an emulated processor says nothing about it.
 NO_TROUBLE='INFO: NMI handler .* took too long to run'
-kernel_trouble() { tr -d '\r' <"$log" | grep -avE "$NO_TROUBLE" | grep -aE -m1 "$TROUBLE" || true; }
+# kernel_trouble GREP-OPTION... : what there is of it.
+kernel_trouble() { tr -d '\r' <"$log" | grep -avE "$NO_TROUBLE" | grep -aE "$@" "$TROUBLE" || true; }
 
 fail_guest() {
 	printf 'error: %s\n  kernel log: %s\n' "$1" "$log" >&2
 	[ ! -s "$errors" ] || [ "$errors" = "$log" ] || sed 's/^/  emulator: /' "$errors" >&2
-	[ -z "$trouble" ] || tr -d '\r' <"$log" | grep -aE -m3 -A40 "$TROUBLE" | head -n 130 | sed 's/^/  kernel: /' >&2
+	[ -z "$trouble" ] || kernel_trouble -m3 -A40 | head -n 130 | sed 's/^/  kernel: /' >&2
 	exit "$2"
 }
 
@@ -241,7 +242,7 @@ if [ "$interactive" = 1 ]; then
 fi
 [ "$way" = plain ] || errors=$log
 run_guest || rc=$?
-trouble=$(kernel_trouble)
+trouble=$(kernel_trouble -m1)
 [ "$rc" != 124 ] && [ "$rc" != 137 ] ||
 	fail_guest "the guest did not finish within $limit s${trouble:+; its kernel said: $trouble}" 124
 [ -s "$control/rc" ] ||
