@@ -59,9 +59,10 @@ calls() {
 	wait
 }
 
-PARTS=${PARTS:-kunit selftests oracle samples calls}
+all='kunit selftests oracle samples calls'
+PARTS=${PARTS:-$all}
 for part in $PARTS; do
-	[[ " kunit selftests oracle samples calls " == *" $part "* ]] || die "no part $part of test-debug"
+	[[ " $all " == *" $part "* ]] || die "no part $part of test-debug"
 done
 for part in $PARTS; do
 	"$part"
