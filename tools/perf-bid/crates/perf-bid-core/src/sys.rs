@@ -107,11 +107,16 @@ impl Event {
     }
 }
 
-/// The local time of day as `YYYYMMDDhhmmss` and hundredths of a second, as perf puts it into
-/// file names.
-pub fn local_timestamp() -> String {
+/// Hundredths of a second since the epoch.
+pub fn now_in_hundredths() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);
-    let seconds: libc::time_t = now.tv_sec;
+    now.tv_sec.saturating_mul(100).saturating_add(now.tv_nsec / 10_000_000)
+}
+
+/// A time in hundredths of a second since the epoch as the local `YYYYMMDDhhmmss` and
+/// hundredths, as perf puts it into file names.
+pub fn local_timestamp(hundredths: i64) -> String {
+    let seconds: libc::time_t = hundredths.div_euclid(100);
     // SAFETY: `struct tm` is numbers and a pointer, for which zero is a value.
     let mut tm: libc::tm = unsafe { std::mem::zeroed() };
     // SAFETY: both point to live values of their types.
@@ -124,7 +129,7 @@ pub fn local_timestamp() -> String {
         tm.tm_hour,
         tm.tm_min,
         tm.tm_sec,
-        now.tv_nsec / 10_000_000
+        hundredths.rem_euclid(100)
     )
 }
 

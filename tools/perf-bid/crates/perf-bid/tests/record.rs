@@ -188,6 +188,23 @@ fn files_are_switched_and_the_oldest_dropped() {
     }
 }
 
+/// Files that end faster than the time in their names goes on: each is kept, none is renamed.
+#[test]
+fn no_file_takes_the_name_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let often = ["-F", "max", "-m", "1", "--switch-output=1B", "--duration", "0.5"];
+    let spin = ["--", "sh", "-c", "while :; do :; done"];
+    let err = plain(dir.path(), &[&often[..], &spin].concat());
+    let files = files(dir.path());
+    let told = err.matches("written to").count();
+    assert!(told > 10, "{err}");
+    assert_eq!(files.len(), told, "{err}");
+    for file in &files {
+        let stamp = file.extension().unwrap().to_str().unwrap();
+        assert!(stamp.len() == 16 && err.contains(stamp), "{}: {err}", file.display());
+    }
+}
+
 #[test]
 fn a_signal_ends_a_recording_in_good_order() {
     let dir = tempfile::tempdir().unwrap();

@@ -18,6 +18,7 @@ use perf_bid_core::data::finished_round;
 use perf_bid_core::data::lost_samples_record;
 use perf_bid_core::session::Session;
 use perf_bid_core::sys::local_timestamp;
+use perf_bid_core::sys::now_in_hundredths;
 
 use super::machine;
 use super::open::Mode;
@@ -56,6 +57,8 @@ pub struct Recording<'a> {
     lost_before: u64,
     /// The finished files of `--switch-output`, oldest first.
     kept: VecDeque<PathBuf>,
+    /// The time in the name of the latest of them, in hundredths of a second.
+    named: i64,
     samples_before: u64,
 }
 
@@ -92,6 +95,7 @@ impl<'a> Recording<'a> {
             made_up: 0,
             lost_before: 0,
             kept: VecDeque::new(),
+            named: 0,
             samples_before: 0,
         })
     }
@@ -171,7 +175,7 @@ impl<'a> Recording<'a> {
         if self.sink.is_pipe() && lost_samples > self.scan.lost_records {
             self.tell_lost(lost_samples - self.scan.lost_records)?;
         }
-        let (features, path) = (self.features(lost_samples), self.final_path());
+        let (path, features) = (self.final_path(), self.features(lost_samples));
         match self.sink.finish(&features, &path) {
             Ok(size) => self.say_what_is_done(lost_samples, &path, size),
             Err(error) => {
@@ -234,10 +238,21 @@ impl<'a> Recording<'a> {
         }
     }
 
-    fn final_path(&self) -> PathBuf {
-        match self.args.switch_output {
-            Some(_) => with_suffix(&self.args.output, &format!(".{}", local_timestamp())),
-            None => self.args.output.clone(),
+    /// What the file in the making is to be called. Files of `--switch-output` have the time,
+    /// or the next that is free: two may end within a hundredth of a second, and the clock may
+    /// be set back.
+    fn final_path(&mut self) -> PathBuf {
+        if self.args.switch_output.is_none() {
+            return self.args.output.clone();
+        }
+        self.named = self.named.saturating_add(1).max(now_in_hundredths());
+        loop {
+            let suffix = format!(".{}", local_timestamp(self.named));
+            let path = with_suffix(&self.args.output, &suffix);
+            if !path.exists() {
+                return path;
+            }
+            self.named = self.named.saturating_add(1);
         }
     }
 
