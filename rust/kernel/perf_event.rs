@@ -61,6 +61,9 @@ impl SampleType {
     /// `PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET`
     pub const CALLCHAIN_BUILD_ID_OFFSET: Self =
         Self::of(bindings::perf_event_sample_format_PERF_SAMPLE_CALLCHAIN_BUILD_ID_OFFSET);
+    /// Both of the above.
+    pub const ANY_BUILD_ID_OFFSET: Self =
+        Self(Self::BUILD_ID_OFFSET.0 | Self::CALLCHAIN_BUILD_ID_OFFSET.0);
 
     const fn of(bit: u32) -> Self {
         Self(bit as u64)
@@ -82,6 +85,12 @@ impl SampleType {
     #[inline]
     pub const fn contains(self, other: Self) -> bool {
         self.0 & other.0 == other.0
+    }
+
+    /// Whether any of `other` is in this set.
+    #[inline]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
     }
 }
 

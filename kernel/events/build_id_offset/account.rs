@@ -48,9 +48,7 @@ pub(crate) fn any_deferred_output() -> bool {
 pub(crate) fn wants_deferred_output(event: &PerfEvent) -> bool {
     let fields = event.sample_type();
 
-    event.defer_output()
-        && (fields.contains(SampleType::BUILD_ID_OFFSET)
-            || fields.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET))
+    event.defer_output() && fields.intersects(SampleType::ANY_BUILD_ID_OFFSET)
 }
 
 global_lock! {

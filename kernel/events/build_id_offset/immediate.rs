@@ -59,9 +59,7 @@ fn pending_after_stack(data: &SampleData, event: &PerfEvent) -> Pending {
 /// one with the new fields.
 pub(crate) fn header_size_with_pending(data: &SampleData, event: &PerfEvent, size: u16) -> u16 {
     let fields = event.sample_type();
-    if !fields.contains(SampleType::BUILD_ID_OFFSET)
-        && !fields.contains(SampleType::CALLCHAIN_BUILD_ID_OFFSET)
-    {
+    if !fields.intersects(SampleType::ANY_BUILD_ID_OFFSET) {
         return size;
     }
     let pending = pending_after_stack(data, event).size();
