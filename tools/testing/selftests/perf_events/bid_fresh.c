@@ -41,99 +41,47 @@ static size_t page;
 
 /* Places for files */
 
-enum where { TMPFS, EXT4, BESIDE, MEMFD };
+enum where { TMPFS, EXT4, XFS, BTRFS, OVERLAY, BESIDE, MEMFD };
 
 static struct place {
 	char	dir[PATH_MAX];
+	char	top[PATH_MAX + 8];	/* of the overlay */
 	char	path[PATH_MAX + 32], next[PATH_MAX + 32];
-	bool	mounted;
+	bool	mounted, overlaid;
 	int	loop;			/* 0: none */
 	int	image;			/* what is behind it */
 	int	memfd;			/* 0: none */
 } place;
 
-#define EXT2_BLOCK	1024
-#define EXT2_BLOCKS	8000
-#define EXT2_INODES	128
-#define EXT2_USED	38		/* up to the root directory's block */
+#define EXT4_SIZE	(8 << 20)
 
-static void put16(char *at, unsigned int value)
+static const struct disk {
+	const char	*type, *options;
+	off_t		size;		/* next to nothing of it is written */
+} disks[] = {
+	/* a journal would go on writing when the disk has gone */
+	[EXT4] = { "ext4", "-q -F -b 1024 -I 256 -O ^has_journal", EXT4_SIZE },
+	[XFS] = { "xfs", "-q -f", 300 << 20 },
+	[BTRFS] = { "btrfs", "-q -f", 128 << 20 },
+};
+
+static int make_file_system(const struct disk *disk, const char *device)
 {
-	at[0] = value;
-	at[1] = value >> 8;
+	char command[256];
+	int ret;
+
+	snprintf(command, sizeof(command), "PATH=$PATH:/usr/sbin:/sbin mkfs.%s %s %s >&2",
+		 disk->type, disk->options, device);
+	ret = system(command);
+	if (WIFEXITED(ret) && WEXITSTATUS(ret) == 127)
+		return bid_fail("no mkfs.%s", disk->type), 1;
+	return ret ? bid_fail("mkfs.%s: status %#x", disk->type, ret) : 0;
 }
 
-static void put32(char *at, unsigned int value)
+/* In a file that has no name. 1: there are no loop devices, or it is a file system of none */
+static int mount_disk(const struct disk *disk)
 {
-	put16(at, value);
-	put16(at + 2, value >> 16);
-}
-
-static void set_bits(char *map, unsigned int from, unsigned int to)
-{
-	for (; from < to; from++)
-		map[from / 8] |= 1 << from % 8;
-}
-
-/* An ext2 file system, with inodes that have room for nanoseconds. */
-static int make_ext2(int fd)
-{
-	static char image[EXT2_USED * EXT2_BLOCK];
-	char *super = image + EXT2_BLOCK, *group = super + EXT2_BLOCK;
-	char *blocks = group + EXT2_BLOCK, *inodes = blocks + EXT2_BLOCK;
-	char *root = inodes + EXT2_BLOCK + 256, *dir = image + (EXT2_USED - 1) * EXT2_BLOCK;
-
-	memset(image, 0, sizeof(image));
-	put32(super, EXT2_INODES);
-	put32(super + 4, EXT2_BLOCKS);
-	put32(super + 12, EXT2_BLOCKS - EXT2_USED);
-	put32(super + 16, EXT2_INODES - 10);
-	put32(super + 20, 1);			/* the superblock's block */
-	put32(super + 32, 8 * EXT2_BLOCK);	/* blocks of a group */
-	put32(super + 36, 8 * EXT2_BLOCK);
-	put32(super + 40, EXT2_INODES);
-	put16(super + 54, 0xffff);
-	put16(super + 56, 0xef53);
-	put16(super + 58, 1);			/* clean */
-	put16(super + 60, 1);
-	put32(super + 76, 1);			/* inodes of any size */
-	put32(super + 84, 11);
-	put16(super + 88, 256);
-	put32(super + 96, 2);			/* directories have types */
-	put32(group, 3);
-	put32(group + 4, 4);
-	put32(group + 8, 5);
-	put16(group + 12, EXT2_BLOCKS - EXT2_USED);
-	put16(group + 14, EXT2_INODES - 10);
-	put16(group + 16, 1);
-	set_bits(blocks, 0, EXT2_USED - 1);
-	set_bits(blocks, EXT2_BLOCKS - 1, 8 * EXT2_BLOCK);
-	set_bits(inodes, 0, 10);
-	set_bits(inodes, EXT2_INODES, 8 * EXT2_BLOCK);
-	put16(root, S_IFDIR | 0755);
-	put32(root + 4, EXT2_BLOCK);
-	put16(root + 26, 2);
-	put32(root + 28, EXT2_BLOCK / 512);
-	put32(root + 40, EXT2_USED - 1);
-	put16(root + 128, 32);
-	put32(dir, 2);
-	put16(dir + 4, 12);
-	put16(dir + 6, 0x201);
-	dir[8] = '.';
-	put32(dir + 12, 2);
-	put16(dir + 16, EXT2_BLOCK - 12);
-	put16(dir + 18, 0x202);
-	memcpy(dir + 20, "..", 2);
-	if (ftruncate(fd, EXT2_BLOCKS * EXT2_BLOCK) ||
-	    pwrite(fd, image, sizeof(image), 0) != sizeof(image))
-		return bid_fail("an image of a file system: %s", strerror(errno));
-	return 0;
-}
-
-/* A file system in a file that has no name. 1: there are no loop devices, or no ext4 */
-static int mount_ext4(void)
-{
-	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), fd, nr;
+	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), fd, nr, ret;
 	char device[32];
 
 	if (control < 0)
@@ -143,30 +91,84 @@ static int mount_ext4(void)
 	snprintf(device, sizeof(device), "/dev/loop%d", nr);
 	place.loop = open(device, O_RDWR | O_CLOEXEC);
 	fd = open("/tmp", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-	if (place.loop < 0 || fd < 0 || make_ext2(fd) || ioctl(place.loop, LOOP_SET_FD, fd))
+	if (place.loop < 0 || fd < 0 || ftruncate(fd, disk->size) ||
+	    ioctl(place.loop, LOOP_SET_FD, fd))
 		return bid_fail("%s: %s", device, strerror(errno));
 	place.image = fd;
-	if (mount(device, place.dir, "ext4", 0, NULL))
-		return bid_fail("no ext4: %s", strerror(errno)), errno == ENODEV ? 1 : -1;
+	ret = make_file_system(disk, device);
+	if (ret)
+		return ret;
+	if (mount(device, place.dir, disk->type, 0, NULL))
+		return bid_fail("no %s: %s", disk->type, strerror(errno)), errno == ENODEV ? 1 : -1;
 	place.mounted = true;
+	return 0;
+}
+
+static int mount_tmpfs(void)
+{
+	if (mount("bid", place.dir, "tmpfs", 0, NULL))
+		return bid_fail("tmpfs: %s", strerror(errno));
+	place.mounted = true;
+	return 0;
+}
+
+/* What a container has. 1: there is no overlayfs */
+static int mount_overlay(void)
+{
+	static const char * const dirs[] = { "lower", "upper", "work", "top" };
+	char options[4 * PATH_MAX];
+
+	if (mount_tmpfs())
+		return -1;
+	for (unsigned int i = 0; i < BID_ARRAY_SIZE(dirs); i++) {
+		snprintf(place.top, sizeof(place.top), "%s/%s", place.dir, dirs[i]);
+		mkdir(place.top, 0755);
+	}
+	snprintf(options, sizeof(options), "lowerdir=%s/lower,upperdir=%s/upper,workdir=%s/work",
+		 place.dir, place.dir, place.dir);
+	if (mount("bid", place.top, "overlay", 0, options))
+		return bid_fail("no overlay: %s", strerror(errno)), errno == ENODEV ? 1 : -1;
+	place.overlaid = true;
+	return 0;
+}
+
+static int mount_where(enum where where)
+{
+	switch (where) {
+	case TMPFS:
+		return mount_tmpfs();
+	case EXT4:
+	case XFS:
+	case BTRFS:
+		return mount_disk(&disks[where]);
+	case OVERLAY:
+		return mount_overlay();
+	default:
+		return 0;
+	}
+}
+
+static int unmount_from(const char *dir, bool *mounted)
+{
+	for (int i = 0; *mounted && umount(dir); i++) {
+		if (errno != EBUSY || i == 500 * BID_SLOWER)
+			return bid_fail("umount: %s", strerror(errno));
+		usleep(10000);
+	}
+	*mounted = false;
 	return 0;
 }
 
 static int unmount(void)
 {
-	for (int i = 0; place.mounted && umount(place.dir); i++) {
-		if (errno != EBUSY || i == 500 * BID_SLOWER)
-			return bid_fail("umount: %s", strerror(errno));
-		usleep(10000);
-	}
-	place.mounted = false;
-	return 0;
+	return unmount_from(place.top, &place.overlaid) || unmount_from(place.dir, &place.mounted);
 }
 
 static int place_make(enum where where)
 {
 	char beside[PATH_MAX];
-	int ret = 0;
+	const char *dir;
+	int ret;
 
 	memset(&place, 0, sizeof(place));
 	page = sysconf(_SC_PAGESIZE);
@@ -181,15 +183,10 @@ static int place_make(enum where where)
 		 where == BESIDE ? beside : "/tmp");
 	if (!mkdtemp(place.dir))
 		return bid_fail("%s: %s", place.dir, strerror(errno));
-	if (where == TMPFS) {
-		if (mount("bid", place.dir, "tmpfs", 0, NULL))
-			return bid_fail("tmpfs: %s", strerror(errno));
-		place.mounted = true;
-	} else if (where == EXT4) {
-		ret = mount_ext4();
-	}
-	snprintf(place.path, sizeof(place.path), "%s/file", place.dir);
-	snprintf(place.next, sizeof(place.next), "%s/next", place.dir);
+	ret = mount_where(where);
+	dir = place.overlaid ? place.top : place.dir;
+	snprintf(place.path, sizeof(place.path), "%s/file", dir);
+	snprintf(place.next, sizeof(place.next), "%s/next", dir);
 	return ret;
 }
 
@@ -305,6 +302,18 @@ FIXTURE_VARIANT_ADD(fresh, ext4) {
 
 FIXTURE_VARIANT_ADD(fresh, ext4_deferred) {
 	.where = EXT4, .defer = true,
+};
+
+FIXTURE_VARIANT_ADD(fresh, xfs) {
+	.where = XFS,
+};
+
+FIXTURE_VARIANT_ADD(fresh, btrfs) {
+	.where = BTRFS,
+};
+
+FIXTURE_VARIANT_ADD(fresh, overlay) {
+	.where = OVERLAY,
 };
 
 FIXTURE_VARIANT_ADD(fresh, beside) {
@@ -542,7 +551,7 @@ static int punch(__u8 id)
 	int ret = fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0, page);
 
 	(void)id;
-	/* 9p, and ext2's way of keeping blocks, have no holes to be punched */
+	/* 9p has no holes to be punched */
 	if (ret && errno == EOPNOTSUPP) {
 		char zeroes[4096] = "";
 
@@ -617,7 +626,7 @@ static int remember(struct bid_event *e, struct seen *seen)
 /* Whether the kernel remembers files there. */
 static bool is_remembered(enum where where)
 {
-	return where == TMPFS || where == EXT4;
+	return where != BESIDE && where != MEMFD;
 }
 
 /* Whether it does, or can look at the file when there is a sample. */
@@ -713,7 +722,7 @@ static int write_text(const char *path, const char *text)
 
 static bool is_cached(enum where where)
 {
-	return (where == TMPFS || where == EXT4) && debug_value("counters", "hits") >= 0;
+	return is_remembered(where) && debug_value("counters", "hits") >= 0;
 }
 
 /* Known at the first sample, and from what was remembered when it was mapped. */
@@ -814,7 +823,7 @@ static int look_for(struct bid_event *e, struct seen *seen, unsigned int ms)
 /* What cannot be read is not read for each sample, and found when it can be. */
 TEST_F_TIMEOUT(fresh, is_left_alone_while_it_cannot_be_read, BID_TIMEOUT_S)
 {
-	const size_t size = EXT2_BLOCKS * EXT2_BLOCK;
+	const size_t size = EXT4_SIZE;
 	struct seen *seen = &self->seen;
 	char *saved = malloc(size);
 	__u64 start;
