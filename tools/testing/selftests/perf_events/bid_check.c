@@ -123,10 +123,9 @@ static const __u64 *parse_regs(struct cursor *c, __u64 mask, __u64 *abi)
 static void parse_regs_user(struct cursor *c, const struct perf_event_attr *attr,
 			    struct bid_sample *s)
 {
-	const __u64 *regs = parse_regs(c, attr->sample_regs_user, &s->regs_user_abi);
-
-	if (regs && attr->sample_regs_user == BID_REG_IP)
-		s->user_ip = *regs;
+	s->regs_user = parse_regs(c, attr->sample_regs_user, &s->regs_user_abi);
+	if (s->regs_user && attr->sample_regs_user == BID_REG_IP)
+		s->user_ip = *s->regs_user;
 }
 
 static void find_user_ip(const struct perf_event_attr *attr, struct bid_sample *s)

@@ -104,6 +104,7 @@ struct bid_sample {
 	__u32						raw_size;
 	__u64						nr_branches;
 	__u64						regs_user_abi;
+	const __u64					*regs_user;	/* NULL: none */
 	__u64						user_ip;	/* 0: not known */
 	__u64						stack_size;
 	const struct perf_sample_build_id_offset	*bid;
