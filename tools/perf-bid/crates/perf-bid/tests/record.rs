@@ -5,7 +5,12 @@
 
 #![allow(clippy::expect_used, clippy::indexing_slicing, clippy::panic, clippy::unwrap_used)]
 
+use std::io::BufRead;
+use std::io::BufReader;
+use std::io::Read;
 use std::path::Path;
+use std::process::Child;
+use std::process::ChildStderr;
 use std::process::Command;
 use std::process::Output;
 use std::process::Stdio;
@@ -37,6 +42,41 @@ fn plain(dir: &Path, args: &[&str]) -> String {
     let (code, err) = record(dir, &[&["--plain", "-e", "cpu-clock"], args].concat());
     assert_eq!(code, Some(0), "{args:?}: {err}");
     err
+}
+
+/// A recording with addresses that goes on meanwhile, and what it has said.
+struct Running {
+    child: Child,
+    errors: BufReader<ChildStderr>,
+    said: String,
+}
+
+impl Running {
+    fn start(dir: &Path, args: &[&str]) -> Self {
+        let args = [&["--plain", "-e", "cpu-clock"], args].concat();
+        let mut child = command(dir, &args).stderr(Stdio::piped()).spawn().unwrap();
+        let errors = BufReader::new(child.stderr.take().unwrap());
+        Self { child, errors, said: String::new() }
+    }
+
+    /// Waits until it has said `what` so many times. With `-v`, it says what is open before
+    /// the command begins.
+    fn until(&mut self, what: &str, times: usize) {
+        while self.said.matches(what).count() < times {
+            let len = self.errors.read_line(&mut self.said).unwrap();
+            assert!(len > 0, "it ended before `{what}`: {}", self.said);
+        }
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    fn end(mut self) -> (Option<i32>, String) {
+        self.errors.read_to_string(&mut self.said).unwrap();
+        (self.child.wait().unwrap().code(), self.said)
+    }
 }
 
 /// What a file has: samples, the processes they are of, and MMAP2 records.
@@ -121,9 +161,13 @@ fn plain_addresses_work_everywhere() {
 #[test]
 fn a_process_is_recorded_until_a_command_ends() {
     let dir = tempfile::tempdir().unwrap();
-    let mut watched = Command::new("sh").args(["-c", "while :; do :; done"]).spawn().unwrap();
+    assert!(Command::new("mkfifo").arg(dir.path().join("go")).status().unwrap().success());
+    let script = format!("read line <go; {SPIN}; : >done; exec sleep 1000");
+    let mut watched = Command::new("sh");
+    let mut watched = watched.current_dir(dir.path()).args(["-c", &script]).spawn().unwrap();
     let pid = watched.id();
-    plain(dir.path(), &["-g", "-p", &pid.to_string(), "--", "sleep", "0.5"]);
+    let command = ": >go; while [ ! -e done ]; do sleep 0.02; done";
+    plain(dir.path(), &["-g", "-p", &pid.to_string(), "--", "sh", "-c", command]);
     watched.kill().unwrap();
     watched.wait().unwrap();
     let contents = read(&dir.path().join("perf.data"));
@@ -137,14 +181,14 @@ fn a_process_is_recorded_until_a_command_ends() {
 #[test]
 fn nothing_left_to_watch_ends_a_recording() {
     let dir = tempfile::tempdir().unwrap();
-    let mut watched = Command::new("sleep").arg("0.5").spawn().unwrap();
-    let waiter = std::thread::spawn({
-        let pid = watched.id().to_string();
-        let dir = dir.path().to_owned();
-        move || plain(&dir, &["-p", &pid, "--", "sleep", "100"])
-    });
+    let mut watched = Command::new("cat").stdin(Stdio::piped()).spawn().unwrap();
+    let pid = watched.id().to_string();
+    let mut running = Running::start(dir.path(), &["-v", "-p", &pid, "--", "sleep", "1000"]);
+    running.until("events open", 1);
+    drop(watched.stdin.take());
     watched.wait().unwrap();
-    waiter.join().unwrap();
+    let (code, err) = running.end();
+    assert_eq!(code, Some(0), "{err}");
 }
 
 #[test]
@@ -158,26 +202,23 @@ fn limits_end_a_recording_and_its_command() {
     assert!(dir.path().join("perf.data.old").exists());
 }
 
+/// Uses the processor until it is stopped.
+const SPIN_ON: [&str; 4] = ["--", "sh", "-c", "while :; do :; done"];
+
+/// What the shell says that was ended together with its recording.
+const TERMINATED: Option<i32> = Some(128 + 15);
+
 #[test]
 fn files_are_switched_and_the_oldest_dropped() {
     let dir = tempfile::tempdir().unwrap();
-    let err = plain(
-        dir.path(),
-        &[
-            "--switch-output=8K",
-            "--switch-max-files",
-            "2",
-            "--duration",
-            "6",
-            "--",
-            "sh",
-            "-c",
-            "while :; do :; done",
-        ],
-    );
+    let args = ["--switch-output=8K", "--switch-max-files", "2"];
+    let mut running = Running::start(dir.path(), &[&args[..], &SPIN_ON].concat());
+    running.until("written to", 3);
+    running.signal("-TERM");
+    let (code, err) = running.end();
+    assert_eq!(code, TERMINATED, "{err}");
     let files = files(dir.path());
     assert_eq!(files.len(), 2, "{files:?}");
-    assert!(err.matches(" samples, ").count() > 2, "{err}");
     for file in &files {
         let name = file.file_name().unwrap().to_str().unwrap();
         let stamp = name.strip_prefix("perf.data.").unwrap();
@@ -192,34 +233,31 @@ fn files_are_switched_and_the_oldest_dropped() {
 #[test]
 fn no_file_takes_the_name_of_another() {
     let dir = tempfile::tempdir().unwrap();
-    let often = ["-F", "max", "-m", "1", "--switch-output=1B", "--duration", "0.5"];
-    let spin = ["--", "sh", "-c", "while :; do :; done"];
-    let err = plain(dir.path(), &[&often[..], &spin].concat());
+    let often = ["-F", "max", "-m", "1", "--switch-output=1B"];
+    let mut running = Running::start(dir.path(), &[&often[..], &SPIN_ON].concat());
+    running.until("written to", 30);
+    running.signal("-TERM");
+    let (code, err) = running.end();
+    assert_eq!(code, TERMINATED, "{err}");
     let files = files(dir.path());
-    let told = err.matches("written to").count();
-    assert!(told > 10, "{err}");
-    assert_eq!(files.len(), told, "{err}");
+    assert_eq!(files.len(), err.matches("written to").count(), "{err}");
     for file in &files {
         let stamp = file.extension().unwrap().to_str().unwrap();
         assert!(stamp.len() == 16 && err.contains(stamp), "{}: {err}", file.display());
     }
 }
 
+/// The signals come from the command, once it has been sampled.
 #[test]
 fn a_signal_ends_a_recording_in_good_order() {
     let dir = tempfile::tempdir().unwrap();
-    let args = ["--plain", "-e", "cpu-clock", "-v", "--", "sh", "-c", "while :; do :; done"];
-    let mut child = command(dir.path(), &args).stderr(Stdio::piped()).spawn().unwrap();
-    std::thread::sleep(Duration::from_millis(800));
     // SIGUSR2 means something with --switch-output only.
-    for signal in ["-USR2", "-TERM"] {
-        let pid = child.id().to_string();
-        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let script = format!("{SPIN}; kill -USR2 $PPID; {SPIN}; kill -TERM $PPID; exec sleep 1000");
+    let running = Running::start(dir.path(), &["--", "sh", "-c", &script]);
+    let (code, err) = running.end();
     // The command got a SIGTERM, too.
-    assert_eq!(child.wait().unwrap().code(), Some(128 + 15));
-    assert!(read(&dir.path().join("perf.data")).samples > 0);
+    assert_eq!(code, TERMINATED, "{err}");
+    assert!(read(&dir.path().join("perf.data")).samples > 20, "{err}");
 }
 
 #[test]
@@ -228,7 +266,11 @@ fn compressed_records_are_smaller() {
     let spin = ["--", "sh", "-c", SPIN];
     plain(dir.path(), &[&["-g", "-o", "a"], &spin[..]].concat());
     plain(dir.path(), &[&["-g", "-z", "-o", "b"], &spin[..]].concat());
-    let size = |name: &str| std::fs::metadata(dir.path().join(name)).unwrap().len();
+    // Of the records alone: the rest is as long in both. How long they are is in the header.
+    let size = |name: &str| {
+        let file = std::fs::read(dir.path().join(name)).unwrap();
+        u64::from_ne_bytes(file[48..56].try_into().unwrap())
+    };
     assert!(2 * size("b") < size("a"), "{} and {}", size("a"), size("b"));
 }
 
