@@ -74,7 +74,7 @@ fn run(pages: usize, script: &str) -> (Format, Vec<u64>, Vec<Vec<u8>>, u64) {
 
 #[test]
 fn a_command_is_sampled_from_exec_to_exit() {
-    let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";
+    let script = "i=0; while [ $i -lt 50000 ]; do i=$((i+1)); done";
     let (format, ids, rings, lost) = run(256, script);
     assert_eq!(lost, 0);
     let (mut samples, mut execs, mut maps) = (0, 0, 0);

@@ -381,7 +381,9 @@ fn caches_and_other_roots() {
 fn living_processes_keep_their_files() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("sleeper");
-    std::fs::copy("/bin/sleep", &path).unwrap();
+    // Not by this process: what it writes to, a child of another test may have open, too, and
+    // what is open for writing cannot be run.
+    assert!(Command::new("cp").arg("/bin/sleep").arg(&path).status().unwrap().success());
     let id = id_of(&path);
     let mut child = Command::new(&path).arg("60").spawn().unwrap();
     std::fs::remove_file(&path).unwrap();
