@@ -144,8 +144,9 @@ fn follow(
     mut signals: Signals,
 ) -> Result<End> {
     let start = Instant::now();
-    let mut enable_at = args.delay.map(|ms| start + Duration::from_millis(ms));
-    let stop_at = args.duration.map(|duration| start + duration);
+    // What is beyond the end of the clock never comes.
+    let mut enable_at = args.delay.and_then(|ms| start.checked_add(Duration::from_millis(ms)));
+    let stop_at = args.duration.and_then(|duration| start.checked_add(duration));
     let mut switch = Switch::new(args.switch_output);
     let mut counter = Counter::new(args.quiet, !args.command.is_empty());
     let end = loop {
@@ -199,7 +200,7 @@ impl Switch {
 
     fn set(&mut self) {
         if let Some(SwitchOutput::Time(time)) = self.when {
-            self.at = Some(Instant::now() + time);
+            self.at = Instant::now().checked_add(time);
         }
     }
 

@@ -209,6 +209,15 @@ const SPIN_ON: [&str; 4] = ["--", "sh", "-c", "while :; do :; done"];
 const TERMINATED: Option<i32> = Some(128 + 15);
 
 #[test]
+fn what_never_comes_ends_no_recording() {
+    let dir = tempfile::tempdir().unwrap();
+    let seconds = "--switch-output=10000000000000000000s";
+    for args in [&["--duration", "1e19"][..], &["-D", "10000000000000000000"], &[seconds]] {
+        plain(dir.path(), &[&args[..], &["--", "true"]].concat());
+    }
+}
+
+#[test]
 fn files_are_switched_and_the_oldest_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let args = ["--switch-output=8K", "--switch-max-files", "2"];
