@@ -238,6 +238,28 @@ fn files_are_switched_and_the_oldest_dropped() {
     }
 }
 
+/// What collects the files may take them away before they are to be dropped.
+#[test]
+fn a_file_that_is_gone_need_not_be_dropped() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["-v", "--switch-output", "--switch-max-files", "2"];
+    let mut running = Running::start(dir.path(), &[&args[..], &SPIN_ON].concat());
+    running.until("events open", 1);
+    for round in 1..=3 {
+        running.signal("-USR2");
+        running.until("written to", round);
+        // But for the one in the making.
+        files(dir.path())
+            .into_iter()
+            .filter(|file| !file.to_str().unwrap().contains(".tmp-"))
+            .for_each(|file| std::fs::remove_file(file).unwrap());
+    }
+    running.signal("-TERM");
+    let (code, err) = running.end();
+    assert_eq!(code, TERMINATED, "{err}");
+    assert_eq!(files(dir.path()).len(), 1, "{err}");
+}
+
 /// Files that end faster than the time in their names goes on: each is kept, none is renamed.
 #[test]
 fn no_file_takes_the_name_of_another() {

@@ -4,6 +4,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io;
 use std::path::Path;
 use std::path::PathBuf;
 
@@ -264,8 +265,13 @@ impl<'a> Recording<'a> {
         };
         while self.kept.len() >= most as usize {
             if let Some(oldest) = self.kept.pop_front() {
-                let removed = std::fs::remove_file(&oldest);
-                removed.with_context(|| format!("cannot remove {}", oldest.display()))?;
+                match std::fs::remove_file(&oldest) {
+                    // Who collects the files was faster.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    removed => {
+                        removed.with_context(|| format!("cannot remove {}", oldest.display()))?;
+                    }
+                }
             }
         }
         Ok(())
