@@ -387,3 +387,19 @@ fn an_older_recording_survives_a_failure() {
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "older");
     assert_eq!(files(dir.path()), [file]);
 }
+
+/// Nor must it cost the new one.
+#[test]
+fn a_recording_without_a_name_is_kept() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("perf.data");
+    std::fs::write(&file, "older").unwrap();
+    std::fs::create_dir_all(dir.path().join("perf.data.old/full")).unwrap();
+    let command = ["--plain", "-e", "cpu-clock", "--", "sh", "-c", SPIN];
+    let (code, err) = record(dir.path(), &command);
+    assert_eq!(code, Some(1), "{err}");
+    assert!(err.contains("cannot be moved to perf.data.old"), "{err}");
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "older");
+    let (_, kept) = err.trim_end().rsplit_once("what was recorded before is in ").expect(&err);
+    assert!(read(&dir.path().join(kept)).samples > 20, "{err}");
+}

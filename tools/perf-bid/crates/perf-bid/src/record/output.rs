@@ -69,11 +69,20 @@ impl Output {
             return Ok(());
         };
         if path.exists() {
-            std::fs::rename(path, with_suffix(path, ".old"))?;
+            let old = with_suffix(path, ".old");
+            std::fs::rename(path, &old).map_err(|error| {
+                let what = format!("the older file cannot be moved to {}: {error}", old.display());
+                io::Error::new(error.kind(), what)
+            })?;
         }
         std::fs::rename(temporary, path)?;
         self.temporary = None;
         Ok(())
+    }
+
+    /// Leaves the file under the name that it has so far, unless it is gone.
+    pub fn leave(&mut self) -> Option<PathBuf> {
+        self.temporary.take().filter(|temporary| temporary.exists())
     }
 }
 

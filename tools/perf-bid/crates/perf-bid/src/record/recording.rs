@@ -195,10 +195,11 @@ impl<'a> Recording<'a> {
     pub fn give_up(&mut self, error: anyhow::Error) -> anyhow::Error {
         let path = self.final_path();
         let features = self.features(0);
-        if self.broken && self.sink.salvage(&features, &path) {
-            return anyhow!("{error:#}; what there was room for is in {}", path.display());
+        let broken = self.broken.then_some(&mut self.sink);
+        match broken.and_then(|sink| sink.salvage(&features, &path)) {
+            Some(path) => anyhow!("{error:#}; what was recorded before is in {}", path.display()),
+            None => error,
         }
-        error
     }
 
     fn look_over(&mut self, records: &[u8]) {

@@ -7,6 +7,7 @@ use std::io::IsTerminal;
 use std::os::fd::AsFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::path::PathBuf;
 
 use anyhow::Context;
 use anyhow::Result;
@@ -96,15 +97,18 @@ impl Sink {
         }
     }
 
-    /// After a failure to write: keeps what did get into the file. Returns whether there is
-    /// anything to keep.
-    pub fn salvage(&mut self, features: &Features, path: &Path) -> bool {
-        match self {
-            Self::File(writer) => {
-                let ended = writer.get_mut().is_beside() && writer.salvage(features).is_ok();
-                ended && writer.get_mut().keep(path).is_ok()
-            }
-            Self::Pipe(_) => false,
+    /// After a failure to write: keeps what did get into the file, at `path` if that can be.
+    /// Returns where it is, if there is anything to keep.
+    pub fn salvage(&mut self, features: &Features, path: &Path) -> Option<PathBuf> {
+        let Self::File(writer) = self else {
+            return None;
+        };
+        if !writer.get_mut().is_beside() || writer.salvage(features).is_err() {
+            return None;
+        }
+        match writer.get_mut().keep(path) {
+            Ok(()) => Some(path.to_owned()),
+            Err(_) => writer.get_mut().leave(),
         }
     }
 }
