@@ -55,8 +55,10 @@ enum End {
 
 /// Runs `perf-bid record`.
 pub fn run(args: &cli::Record) -> Result<ExitCode> {
-    if args.switch_output.is_some() && sink::is_pipe(&args.output) {
-        bail!("--switch-output: there is no second file in a pipe; name a file with -o");
+    if args.switch_output.is_some() && !sink::can_have_others(&args.output) {
+        bail!(
+            "--switch-output: a pipe or a device is no file that others follow; name one with -o"
+        );
     }
     let signals = Signals::new().context("cannot take signals over")?;
     let mut target = Target::resolve(args)?;

@@ -334,7 +334,7 @@ fn a_closed_pipe_ends_the_command_quietly() {
 #[test]
 fn mistakes_are_named() {
     let dir = tempfile::tempdir().unwrap();
-    let cases: [(&[&str], i32, &str); 22] = [
+    let cases: [(&[&str], i32, &str); 23] = [
         (&[], 1, "nothing to record"),
         (&["-e", "cpu-clok", "--", "true"], 1, "did you mean `cpu-clock`"),
         (&["-e", "", "--", "true"], 1, "empty event name"),
@@ -353,7 +353,8 @@ fn mistakes_are_named() {
         (&["-F", "999999999", "--", "true"], 1, "perf_event_max_sample_rate"),
         (&["-F", "0", "--", "true"], 2, "from 1, or `max`"),
         (&["-F", "1", "-c", "1", "--", "true"], 2, "cannot be used with"),
-        (&["--switch-output", "-o", "-", "--", "true"], 1, "no second file in a pipe"),
+        (&["--switch-output", "-o", "-", "--", "true"], 1, "a pipe or a device"),
+        (&["--switch-output", "-o", "/dev/null", "--", "true"], 1, "a pipe or a device"),
         (&["--switch-output=x", "--", "true"], 2, "a size such as 100M"),
         (&["--max-size", "1X", "--", "true"], 2, "is no size"),
         (&["--plain", "-o", "no/such/dir/x", "-e", "cs", "--", "true"], 1, "no/such/dir/x"),

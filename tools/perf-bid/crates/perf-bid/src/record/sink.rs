@@ -2,6 +2,7 @@
 //! Where records go: a file, or a pipe.
 
 use std::fs::File;
+use std::fs::Metadata;
 use std::io;
 use std::io::IsTerminal;
 use std::os::fd::AsFd;
@@ -32,6 +33,12 @@ pub enum Sink {
 /// Whether `path` can only be written from front to back.
 pub fn is_pipe(path: &Path) -> bool {
     path.as_os_str() == "-" || path.metadata().is_ok_and(|meta| meta.file_type().is_fifo())
+}
+
+/// Whether there can be other files beside `path`, under names that begin with it.
+pub fn can_have_others(path: &Path) -> bool {
+    let special = |meta: Metadata| !meta.is_file() && !meta.is_dir();
+    path.as_os_str() != "-" && !path.metadata().is_ok_and(special)
 }
 
 impl Sink {
