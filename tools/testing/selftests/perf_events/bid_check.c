@@ -4,6 +4,7 @@
  * them, and judging their (build ID, file offset) entries by the memory map of
  * the sampled process.
  */
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -425,7 +426,7 @@ static void count_user(struct bid_check *c, const struct frame *f, const struct 
 	bool in_focus = m ? m == c->focus : false;
 
 	c->stats.user[f->e->build_id.status]++;
-	if (resolved || (m && m->id_size)) {
+	if (!c->shares && (resolved || (m && m->id_size))) {
 		c->stats.file_frames++;
 		c->stats.file_resolved += resolved;
 	}
@@ -698,10 +699,25 @@ static int check_one_cookie(const struct bid_sample *s)
 	return 0;
 }
 
+/* Whether a sample shares its interrupt: the task has not gone on since the last one. */
+static void find_shared(struct bid_check *c, const struct bid_sample *s)
+{
+	__u64 *last = &c->last[s->cpu % BID_CPUS_MAX], where = ~(__u64)s->tid;
+
+	if (!s->regs_user || c->attr->sample_regs_user != BID_REGS_ALL)
+		return;
+	for (int i = 0; i < __builtin_popcountll(BID_REGS_ALL); i++)
+		where = (where ^ s->regs_user[i]) * 0x100000001b3ULL;
+	c->shares = where == *last;
+	c->stats.shared += c->shares;
+	*last = where;
+}
+
 int bid_check_sample(struct bid_check *c, const struct bid_sample *s)
 {
 	const struct bid_maps *maps = maps_of(c, s->pid);
 
+	find_shared(c, s);
 	if (s->bid && check_bid(c, s, maps))
 		return -1;
 	if (s->entries && check_chain(c, s, maps))
@@ -746,6 +762,7 @@ int bid_check_deferred(struct bid_check *c, const struct bid_deferred *d)
 		return bid_fail("a deferred callchain without cookie");
 	if (d->nr > BID_MAX_ENTRIES)
 		return bid_fail("%llu entries", ULL(d->nr));
+	c->shares = false;
 	for (__u64 i = 0; d->entries && i < d->nr; i++) {
 		struct frame f = { .e = &d->entries[i], .maps = maps, .faultable = true };
 
@@ -816,4 +833,14 @@ int bid_check_record(const struct perf_event_header *hdr, void *check)
 unsigned int bid_resolved_percent(const struct bid_stats *st)
 {
 	return st->file_frames ? 100 * st->file_resolved / st->file_frames : 0;
+}
+
+const char *bid_resolved_text(const struct bid_stats *st)
+{
+	static char text[128];
+
+	snprintf(text, sizeof(text), "%lu of %lu resolved, of all %lu BUSY, %lu FAULT",
+		 st->file_resolved, st->file_frames, st->user[PERF_BUILD_ID_OFFSET_BUSY],
+		 st->user[PERF_BUILD_ID_OFFSET_FAULT]);
+	return text;
 }

@@ -101,6 +101,12 @@ void bid_attr_init(struct perf_event_attr *attr, __u64 config, __u64 sample_type
 		attr->sample_period = 1;
 }
 
+void bid_attr_apart(struct perf_event_attr *attr)
+{
+	attr->sample_type |= PERF_SAMPLE_REGS_USER | PERF_SAMPLE_CPU;
+	attr->sample_regs_user = BID_REGS_ALL;
+}
+
 /* name is "sched/sched_switch"; 1 if there is no such tracepoint. */
 int bid_attr_tracepoint(struct perf_event_attr *attr, const char *name, __u64 sample_type)
 {

@@ -41,12 +41,17 @@
 #define BID_DEADLINE_S		(25 * BID_SLOWER)
 #define BID_TIMEOUT_S		(60 * BID_SLOWER)	/* of a test: more than a deadline */
 #define BID_RING_PAGES		64
+#define BID_CPUS_MAX		64
 
-/* The mask of PERF_SAMPLE_REGS_USER for the instruction pointer alone. */
+/* The masks of PERF_SAMPLE_REGS_USER for the instruction pointer alone and for all. */
 #ifdef __x86_64__
 #define BID_REG_IP		_BITULL(PERF_REG_X86_IP)
+#define BID_REGS_ALL		((_BITULL(PERF_REG_X86_64_MAX) - 1) & \
+				 ~(_BITULL(PERF_REG_X86_DS) | _BITULL(PERF_REG_X86_ES) | \
+				   _BITULL(PERF_REG_X86_FS) | _BITULL(PERF_REG_X86_GS)))
 #else
 #define BID_REG_IP		0
+#define BID_REGS_ALL		1ULL
 #endif
 
 #define BID_ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
@@ -75,6 +80,8 @@ struct bid_event {
 typedef int (*bid_record_fn)(const struct perf_event_header *hdr, void *arg);
 
 void bid_attr_init(struct perf_event_attr *attr, __u64 config, __u64 sample_type);
+/* Has samples of a clock told apart that share an interrupt: see bid_resolved_percent(). */
+void bid_attr_apart(struct perf_event_attr *attr);
 int bid_attr_tracepoint(struct perf_event_attr *attr, const char *name, __u64 sample_type);
 int bid_open(const struct perf_event_attr *attr, pid_t pid, int cpu, int group_fd);
 int bid_open_errno(const struct perf_event_attr *attr, pid_t pid, int cpu, int group_fd);
@@ -189,7 +196,8 @@ struct bid_stats {
 	unsigned long	clamped;
 	unsigned long	user[BID_STATUS_NR];	/* user frames by status */
 	unsigned long	kernel;
-	unsigned long	file_frames, file_resolved;
+	unsigned long	file_frames, file_resolved;	/* but of samples that share */
+	unsigned long	shared;
 	unsigned long	focus[BID_STATUS_NR];	/* frames in the focus */
 	unsigned long	focus_frames;
 };
@@ -205,6 +213,8 @@ struct bid_check {
 	int				(*each)(const struct bid_sample *s, void *arg);
 	int				(*each_deferred)(const struct bid_deferred *d, void *arg);
 	void				*each_arg;
+	__u64				last[BID_CPUS_MAX];	/* by CPU: where its task was */
+	bool				shares;	/* the sample has its interrupt after another */
 	struct bid_stats		stats;
 };
 
@@ -217,14 +227,17 @@ int bid_check_frame(const struct bid_check *c, __u32 pid,
 int bid_check_record(const struct perf_event_header *hdr, void *check);
 bool bid_is_context(__u64 ip);
 /*
- * Per cent of the frames in files with a build ID. How many that are depends on
- * more than the kernel: a virtual machine that did not run for a while takes
- * several samples in one interrupt, and only the first of them can look at the
- * address space. BID_MOST leaves room for that.
+ * Per cent of the frames in files with a build ID. After bid_attr_apart(), those of
+ * samples that share an interrupt with the one before on their CPU do not count: a
+ * timer can expire again while a sample is taken, as it does in a virtual machine
+ * that did not run for a while, and only the first can look at the address space.
+ * The task has not gone on in between, so that its registers, a loop's counter among
+ * them, are the same.
  */
-#define BID_MOST	80
+#define BID_MOST	95
 
 unsigned int bid_resolved_percent(const struct bid_stats *st);
+const char *bid_resolved_text(const struct bid_stats *st);
 
 /* Runs load(arg) and checks what comes until *counter reaches want. */
 int bid_collect(struct bid_event *e, struct bid_check *c, void (*load)(void *arg),
@@ -283,7 +296,6 @@ struct bid_pairs {
  * all with a ring of their own, a judge of their records and a book of cookies.
  */
 
-#define BID_CPUS_MAX	64
 #define BID_EXECS	65536
 #define BID_EACH_CPU	-2
 /* What makes a record's origin known; with sample_id_all, of deferred ones too. */

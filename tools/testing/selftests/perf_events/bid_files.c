@@ -172,12 +172,13 @@ static int sample_program(struct bid_event *e, pid_t pid, __u64 sample_type,
 	int ret;
 
 	bid_attr_init(&attr, PERF_COUNT_SW_CPU_CLOCK, sample_type);
+	bid_attr_apart(&attr);
 	if (bid_event_open(e, &attr, pid, -1, -1, BID_RING_PAGES))
 		return -1;
 	ret = bid_collect(e, &c, load_wait, NULL, &c.stats.focus[status], 100);
 	if (!ret && status == PERF_BUILD_ID_OFFSET_RESOLVED &&
 	    bid_resolved_percent(&c.stats) < BID_MOST)
-		ret = bid_fail("%u %% resolved", bid_resolved_percent(&c.stats));
+		ret = bid_fail("%s", bid_resolved_text(&c.stats));
 	bid_event_close(e);
 	return ret;
 }

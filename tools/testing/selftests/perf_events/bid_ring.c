@@ -349,6 +349,7 @@ TEST_F_TIMEOUT(ring, passed_by_bpf, BID_TIMEOUT_S)
 		ASSERT_GE(fd, 0);
 		self->attr.config = PERF_COUNT_SW_CPU_CLOCK;
 		self->attr.sample_period = BID_PERIOD_NS;
+		bid_attr_apart(&self->attr);
 		ASSERT_EQ(0, bid_event_open(&self->e, &self->attr, 0, -1, -1, BID_RING_PAGES))
 			TH_LOG("%s", bid_error);
 		ASSERT_EQ(0, ioctl(self->e.fd, PERF_EVENT_IOC_SET_BPF, fd));
@@ -356,7 +357,8 @@ TEST_F_TIMEOUT(ring, passed_by_bpf, BID_TIMEOUT_S)
 		if (ret) {
 			ASSERT_EQ(0, bid_collect(&self->e, &self->check, bid_load_user, NULL,
 						 &st->samples, 100)) TH_LOG("%s", bid_error);
-			EXPECT_GE(bid_resolved_percent(st), BID_MOST);
+			EXPECT_GE(bid_resolved_percent(st), BID_MOST)
+				TH_LOG("%s", bid_resolved_text(st));
 		} else {
 			ASSERT_EQ(0, bid_event_enable(&self->e)) TH_LOG("%s", bid_error);
 			for (int i = 0; i < 20; i++)

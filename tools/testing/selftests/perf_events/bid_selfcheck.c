@@ -103,6 +103,36 @@ TEST_F(judge, takes_busy)
 	EXPECT_EQ(0, bid_resolved_percent(&self->t.check.stats));
 }
 
+/* A sample whose task has not gone on since the last one does not count for the share. */
+TEST_F(judge, tells_apart_what_shares_an_interrupt)
+{
+	struct {
+		struct perf_event_header		hdr;
+		__u32					cpu, reserved;
+		__u64					abi;
+		__u64					regs[__builtin_popcountll(BID_REGS_ALL)];
+		struct perf_sample_build_id_offset	bid;
+	} r = { .hdr = self->t.r.hdr, .abi = 2, .bid = self->t.r.bid };
+	struct bid_stats *st = &self->t.check.stats;
+
+	r.hdr.size = sizeof(r);
+	self->t.attr.sample_type = BID_IP;
+	bid_attr_apart(&self->t.attr);
+	EXPECT_EQ(0, bid_check_record(&r.hdr, &self->t.check)) TH_LOG("%s", bid_error);
+	set_entry(&r.bid, PERF_BUILD_ID_OFFSET_BUSY, 0x1800);
+	EXPECT_EQ(0, bid_check_record(&r.hdr, &self->t.check)) TH_LOG("%s", bid_error);
+	EXPECT_EQ(1, st->shared);
+	EXPECT_EQ(100, bid_resolved_percent(st));
+	/* the first one there */
+	r.cpu = 1;
+	EXPECT_EQ(0, bid_check_record(&r.hdr, &self->t.check)) TH_LOG("%s", bid_error);
+	EXPECT_EQ(50, bid_resolved_percent(st));
+	r.regs[0]++;
+	EXPECT_EQ(0, bid_check_record(&r.hdr, &self->t.check)) TH_LOG("%s", bid_error);
+	EXPECT_EQ(33, bid_resolved_percent(st));
+	EXPECT_EQ(1, st->shared);
+}
+
 /* Every field cut or padded: the record does not parse. */
 TEST_F(judge, refuses_a_wrong_size)
 {
