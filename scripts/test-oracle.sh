@@ -26,6 +26,19 @@ echo 3 >/proc/sys/vm/drop_caches
 exec "$@"
 GUEST
 
+# long SECONDS COMMAND... : COMMAND again and again, until it has used so much of the
+# processors: one that is fast would be done before there are enough samples.
+cat >"$share/long" <<'GUEST'
+seconds=$1
+shift
+# in hundredths, of children that have ended
+used() {
+	read -r -a stat </proc/$$/stat
+	echo $((stat[15] + stat[16]))
+}
+until [ "$(used)" -ge $((100 * seconds)) ]; do "$@" || exit; done
+GUEST
+
 # oracle NAME BID-ORACLE-ARGUMENT... : shows its figures. It runs in $IN, if that is
 # a command that runs another.
 oracle() {
@@ -38,20 +51,20 @@ oracle() {
 }
 
 IN=()
-oracle "programs that fork, exec and map, too" --min-samples 1000 --min-dsos 20 -- bash workload 2
-oracle "deferred" --deferred --min-resolved 100 --min-samples 2000 --min-dsos 20 -- bash workload 3
+oracle "programs that fork, exec and map, too" --min-samples 1000 --min-dsos 20 -- bash long 8 bash workload 2
+oracle "deferred" --deferred --min-resolved 100 --min-samples 2000 --min-dsos 20 -- bash long 8 bash workload 3
 oracle "deferred, two events at once" --deferred --events 2 --min-resolved 100 --min-samples 1000 -- \
-	bash workload 1
-oracle "deferred, cold" --deferred --min-resolved 100 --min-samples 500 -- sh cold bash workload 1
+	bash long 8 bash workload 1
+oracle "deferred, cold" --deferred --min-resolved 100 --min-samples 500 -- sh cold bash long 4 bash workload 1
 
 IN=(bash warm)
-oracle "remembered" -F 1999 --min-resolved 99.99 --min-samples 10000 -- bash workload 2 compute
+oracle "remembered" -F 1999 --min-resolved 99.99 --min-samples 10000 -- bash long 8 bash workload 2 compute
 oracle "remembered, two events at once, programs that fork, exec and map, too" --events 2 \
-	--min-resolved 99.9 --min-samples 1000 --min-dsos 20 -- bash workload 1
+	--min-resolved 99.9 --min-samples 1000 --min-dsos 20 -- bash long 8 bash workload 1
 oracle "remembered, 64 events at once" --events 64 -F 49 -m 256 --min-resolved 99.9 \
-	--min-samples 10000 -- bash workload 1 compute
+	--min-samples 10000 -- bash long 8 bash workload 1 compute
 oracle "remembered, other threads map and unmap" -F 1999 --min-resolved 99.9 --min-samples 1000 -- \
-	bash workload 2 mappings
+	bash long 8 bash workload 2 mappings
 IN+=(bash nmis)
 oracle "remembered, in NMIs" -e nmi:nmi_handler -c 1 --min-resolved 99.9 --min-samples 500 -- \
-	bash workload 1 compute
+	bash long 8 bash workload 1 compute
