@@ -11,7 +11,7 @@
 #   --cpus N       processors (2)
 #   --mem M        memory in MiB ($BID_MEM, or 1536)
 #   --append STR   more kernel command line, after $BID_APPEND
-#   --timeout S    seconds until the guest is given up (300; 0: never), times
+#   --timeout S    seconds until the guest is given up (900; 0: never), times
 #                  $BID_SLOWER if that is set
 #   --share DIR    a directory of the host, writable, at /mnt/host
 #   --qemu ARGS    more arguments for QEMU (plain way)
@@ -30,7 +30,7 @@
 
 . "$(dirname "$0")/lib.sh"
 
-way=plain cpus=2 mem=${BID_MEM:-1536} append=${BID_APPEND:-} limit=300 share='' quiet='' kernel='' log='' accel='' qemu='' icount='' one_thread='' nmi=''
+way=plain cpus=2 mem=${BID_MEM:-1536} append=${BID_APPEND:-} limit=900 share='' quiet='' kernel='' log='' accel='' qemu='' icount='' one_thread='' nmi=''
 while [ $# -gt 0 ]; do
 	case $1 in
 	--plain | --vng) way=${1#--} ;;

@@ -33,7 +33,7 @@ perf-bid report -i perf.data --totals >totals
 cp flamegraph.svg totals /mnt/host/
 GUEST
 
-"$TOP/scripts/boot.sh" --kernel "$kernel" --share "$out" --timeout 900 -- sh /mnt/host/run
+"$TOP/scripts/boot.sh" --kernel "$kernel" --share "$out" --timeout 1800 -- sh /mnt/host/run
 [ -s "$out/flamegraph.svg" ] && [ -s "$out/totals" ] || die "the guest left no profile in $out"
 rm -rf -- "${out:?}/bin" "$out/run"
 # How many deferred callchains there were is in the report above.

@@ -85,7 +85,7 @@ shown() {
 	sed 's/^/    /' "$LOG" >&2
 }
 
-check "recordings" "$TOP/scripts/boot.sh" --quiet --share "$share" --timeout 600 \
+check "recordings" "$TOP/scripts/boot.sh" --quiet --share "$share" --timeout 1800 \
 	--log "$LOGS/differential-kernel.log" -- bash /mnt/host/record
 # Without them there is nothing to compare, and it has failed already.
 [ -e "$share/recorded" ] || exit 0

@@ -44,7 +44,7 @@ GUEST
 oracle() {
 	local name=$1 LOG=''
 	shift
-	check "$name" "$TOP/scripts/boot.sh" --quiet --share "$share" --timeout 900 \
+	check "$name" "$TOP/scripts/boot.sh" --quiet --share "$share" --timeout 1800 \
 		--log "$LOGS/oracle-kernel.log" -- "${IN[@]}" /mnt/host/bid-oracle "$@"
 	# What was checked, and what became of it; but for each of many events.
 	sed -n '/^ *[0-9]* *samples$/,$ { /^ *event [0-9][0-9]:/!p }' "$LOG" >&2

@@ -13,6 +13,6 @@ trap 'rm -rf -- "$share"' EXIT
 cp "$TOP/scripts/guest/record" "$share/"
 
 # Its results count one by one; the run counts, too: the last ones may be missing.
-check "the guest ran to the end" "$TOP/scripts/boot.sh" --quiet --share "$share" --timeout 600 \
+check "the guest ran to the end" "$TOP/scripts/boot.sh" --quiet --share "$share" --timeout 1800 \
 	--log "$LOGS/record-kernel.log" -- sh -c 'bash /mnt/host/record /mnt/host/perf-bid | tee /mnt/host/tap'
 [ ! -e "$share/tap" ] || ktap "$share/tap" ""

@@ -8,8 +8,9 @@
 . "$(dirname "$0")/lib.sh"
 . "$(dirname "$0")/test-lib.sh"
 
-# An emulated processor is an order of magnitude slower than a real one.
-TIMEOUT=$((${SELFTEST_TIMEOUT:-240} * ${BID_SLOWER:-1}))
+# An emulated processor is an order of magnitude slower than a real one, and the machine
+# may be busy.
+TIMEOUT=$((${SELFTEST_TIMEOUT:-900} * ${BID_SLOWER:-1}))
 
 share=$(mktemp -d)
 trap 'rm -rf -- "$share"' EXIT
@@ -94,12 +95,12 @@ if [ "${BID_SLOWER:-1}" -gt 1 ]; then
 	others+=(-S perf_events:sigtrap_threads)
 	skip "plain: sigtrap_threads" "its time limits are for a kernel that is not slower by design"
 fi
-run --plain plain 1500 "${others[@]}"
+run --plain plain 3600 "${others[@]}"
 # Calls at random find what there is one day or another: with BID_FUZZ=1 and in
 # test-debug, not in every run. What patches the kernel's text all the time would trip
 # over that with emulated processors that run at the same time.
 [ -z "${BID_FUZZ:-}" ] || run "--plain --one-thread" alone 600 -t perf_events:bid_fuzz
-run --vng vng 600 -t perf_events:bid_open -t perf_events:bid_selfcheck
+run --vng vng 1200 -t perf_events:bid_open -t perf_events:bid_selfcheck
 # NMIs that come from outside of the guest, at any time.
 nmis_from_outside() {
 	"$TOP/scripts/boot.sh" --quiet --one-thread --kernel "$kernel" --share "$share" --nmi 0.05 -- \

@@ -690,7 +690,7 @@ static ssize_t read_state(char *text, size_t size)
 /* The last of an event goes a moment after its file. */
 int bid_state_zero(void)
 {
-	__u64 deadline = bid_now_ns() + BID_SLOWER * 5000000000ull;
+	__u64 deadline = bid_now_ns() + BID_DEADLINE_S * 1000000000ull;
 	char text[512], *value;
 
 	if (access(STATE_PATH, F_OK))
@@ -763,7 +763,7 @@ int bid_sysctl_set(const char *name, long value)
  */
 int bid_callchain_buffers_free(void)
 {
-	__u64 deadline = bid_now_ns() + 5000000000ull;
+	__u64 deadline = bid_now_ns() + BID_DEADLINE_S * 1000000000ull;
 	long value;
 	int ret;
 

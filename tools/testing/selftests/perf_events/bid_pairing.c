@@ -22,7 +22,7 @@
 
 #define WORKERS		4
 #define COOKIES		(BID_SLOWER > 1 ? 30000 : 150000)
-#define DEADLINE_S	(150 * BID_SLOWER)
+#define DEADLINE_S	(4 * BID_DEADLINE_S)
 #define RING_PAGES	4096
 
 static struct bid_maps maps;
