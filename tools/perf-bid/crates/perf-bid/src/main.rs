@@ -14,6 +14,8 @@ mod record;
 mod report;
 mod script;
 
+use std::io::Write;
+use std::io::stderr;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -35,7 +37,8 @@ fn main() -> ExitCode {
         Ok(code) => code,
         Err(error) if is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("perf-bid: {error:#}");
+            // Where this cannot be said, the exit status still is.
+            let _ = writeln!(stderr(), "perf-bid: {error:#}");
             ExitCode::FAILURE
         }
     }

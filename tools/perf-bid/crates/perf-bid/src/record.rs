@@ -21,6 +21,9 @@ mod synth;
 mod target;
 pub mod units;
 
+use std::fmt;
+use std::io::Write;
+use std::io::stderr;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Child;
 use std::process::ExitCode;
@@ -91,7 +94,7 @@ pub fn run(args: &cli::Record) -> Result<ExitCode> {
 /// Says what was opened.
 fn tell(opened: &Opened, target: &Target) {
     for (name, attr) in &opened.events {
-        eprintln!(
+        say(format_args!(
             "event {name}: type {} config {:#x} {} {} sample_type {:#x} flags {:#x}",
             attr.type_,
             attr.config,
@@ -99,9 +102,9 @@ fn tell(opened: &Opened, target: &Target) {
             attr.sample_period,
             attr.sample_type,
             attr.flags
-        );
+        ));
     }
-    eprintln!(
+    say(format_args!(
         "{} events open for {} on {} CPUs, {} bytes of ring buffers, {}",
         opened.session.len(),
         if target.is_tasks() {
@@ -112,7 +115,7 @@ fn tell(opened: &Opened, target: &Target) {
         target.cpus.len(),
         opened.session.ring_bytes(),
         opened.mode
-    );
+    ));
 }
 
 /// Lets the command and the events run, unless `--delay` says later.
@@ -131,6 +134,11 @@ fn begin(
     }
     *child = target.start()?;
     Ok(())
+}
+
+/// Says something on standard error. A recording goes on when nobody listens any more.
+fn say(text: fmt::Arguments<'_>) {
+    let _ = writeln!(stderr(), "{text}");
 }
 
 fn enable(recording: &Recording<'_>) -> Result<()> {

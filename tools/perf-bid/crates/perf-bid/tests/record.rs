@@ -260,6 +260,20 @@ fn a_file_that_is_gone_need_not_be_dropped() {
     assert_eq!(files(dir.path()).len(), 1, "{err}");
 }
 
+/// Who reads what it says may end first.
+#[test]
+fn a_recording_goes_on_unheard() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["-v", "--", "sh", "-c", "while [ ! -e go ]; do :; done; exit 7"];
+    let mut running = Running::start(dir.path(), &args);
+    running.until("events open", 1);
+    let Running { mut child, errors, .. } = running;
+    drop(errors);
+    std::fs::write(dir.path().join("go"), "").unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(7));
+    assert!(dir.path().join("perf.data").exists());
+}
+
 /// Files that end faster than the time in their names goes on: each is kept, none is renamed.
 #[test]
 fn no_file_takes_the_name_of_another() {

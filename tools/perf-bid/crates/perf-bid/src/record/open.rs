@@ -254,7 +254,7 @@ impl Plan<'_> {
 
     fn say(&self, text: &str) {
         if !self.args.quiet {
-            eprintln!("perf-bid record: {text}");
+            super::say(format_args!("perf-bid record: {text}"));
         }
     }
 }

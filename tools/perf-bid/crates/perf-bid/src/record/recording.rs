@@ -25,6 +25,7 @@ use super::machine;
 use super::open::Mode;
 use super::open::Opened;
 use super::output::with_suffix;
+use super::say;
 use super::scan::LookUp;
 use super::scan::Scan;
 use super::sink::Sink;
@@ -208,7 +209,9 @@ impl<'a> Recording<'a> {
             && !self.warned
         {
             // The records are kept all the same; another version may read them.
-            eprintln!("perf-bid record: the kernel wrote a record that cannot be read: {error}");
+            say(format_args!(
+                "perf-bid record: the kernel wrote a record that cannot be read: {error}"
+            ));
             self.warned = true;
         }
     }
@@ -288,19 +291,19 @@ impl<'a> Recording<'a> {
         };
         let lost = lost_samples.max(self.scan.lost_records);
         if lost > 0 {
-            eprintln!(
+            say(format_args!(
                 "perf-bid record: {lost} records found no room in the ring buffers: a larger -m, \
                  a lower -F or fewer events help"
-            );
+            ));
         }
-        eprintln!(
+        say(format_args!(
             "[ perf-bid record: {} samples, {lost} lost, {}, {} synthesized map records, written to \
              {path} ({:.1} MB) ]",
             self.scan.samples,
             self.mode,
             self.made_up,
             size as f64 / 1e6,
-        );
+        ));
     }
 }
 
