@@ -213,7 +213,7 @@ fn what_never_comes_ends_no_recording() {
     let dir = tempfile::tempdir().unwrap();
     let seconds = "--switch-output=10000000000000000000s";
     for args in [&["--duration", "1e19"][..], &["-D", "10000000000000000000"], &[seconds]] {
-        plain(dir.path(), &[&args[..], &["--", "true"]].concat());
+        plain(dir.path(), &[args, &["--", "true"]].concat());
     }
 }
 
