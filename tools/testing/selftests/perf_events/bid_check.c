@@ -143,7 +143,7 @@ static void parse_stack(struct cursor *c, struct bid_sample *s)
 	s->stack_size = take_u64(c);
 	if (!s->stack_size)
 		return;
-	take_array(c, s->stack_size, 1);
+	s->stack = take_array(c, s->stack_size, 1);
 	dyn = take_u64(c);
 	if (dyn > s->stack_size)
 		c->bad = true;

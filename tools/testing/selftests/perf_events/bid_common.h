@@ -120,6 +120,7 @@ struct bid_sample {
 	const __u64					*regs_user;	/* NULL: none */
 	__u64						user_ip;	/* 0: not known */
 	__u64						stack_size;
+	const void					*stack;
 	const struct perf_sample_build_id_offset	*bid;
 	const struct perf_sample_build_id_offset	*entries;
 	__u64						nr_entries;
