@@ -107,6 +107,15 @@ impl Event {
     }
 }
 
+/// Whether this process ignores a signal, as `sigaction(2)` tells.
+pub fn is_ignored(signal: libc::c_int) -> io::Result<bool> {
+    // SAFETY: `struct sigaction` is numbers and pointers, for which zero is a value.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    // SAFETY: Nothing is set, and `action` is a live value to be written to.
+    let ret = unsafe { libc::sigaction(signal, std::ptr::null(), &raw mut action) };
+    if ret < 0 { Err(io::Error::last_os_error()) } else { Ok(action.sa_sigaction == libc::SIG_IGN) }
+}
+
 /// Hundredths of a second since the epoch.
 pub fn now_in_hundredths() -> i64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Realtime);

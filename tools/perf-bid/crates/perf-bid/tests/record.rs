@@ -305,6 +305,23 @@ fn a_signal_ends_a_recording_in_good_order() {
     assert!(read(&dir.path().join("perf.data")).samples > 20, "{err}");
 }
 
+/// A terminal that goes away ends a recording, but not one that was started with nohup(1).
+#[test]
+fn hanging_up_loses_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = format!("{SPIN}; kill -HUP $PPID; exec sleep 1000");
+    let (code, err) = Running::start(dir.path(), &["--", "sh", "-c", &script]).end();
+    assert_eq!(code, TERMINATED, "{err}");
+    assert!(read(&dir.path().join("perf.data")).samples > 20, "{err}");
+
+    let script = format!("kill -HUP $PPID; {SPIN}; exit 7");
+    let args = ["--plain", "-e", "cpu-clock", "-o", "nohup", "--", "sh", "-c", &script];
+    let mut nohup = Command::new("nohup");
+    nohup.arg(env!("CARGO_BIN_EXE_perf-bid")).arg("record").args(args).current_dir(dir.path());
+    assert_eq!(nohup.output().unwrap().status.code(), Some(7));
+    assert!(read(&dir.path().join("nohup")).samples > 20);
+}
+
 #[test]
 fn compressed_records_are_smaller() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0
-//! Signals: SIGINT and SIGTERM end a recording, SIGUSR2 asks for a new file, SIGCHLD says that
-//! the command has ended. Each of them also ends a sleep.
+//! Signals: SIGINT, SIGTERM and SIGHUP end a recording, SIGUSR2 asks for a new file, SIGCHLD
+//! says that the command has ended. Each of them also ends a sleep.
 
 use std::io;
 use std::io::Read;
@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering;
 
+use perf_bid_core::sys::is_ignored;
 use signal_hook::consts::SIGCHLD;
+use signal_hook::consts::SIGHUP;
 use signal_hook::consts::SIGINT;
 use signal_hook::consts::SIGTERM;
 use signal_hook::consts::SIGUSR2;
@@ -27,13 +29,16 @@ impl Signals {
         let (stop, switch) = (Arc::default(), Arc::default());
         let (wake, woken) = UnixStream::pair()?;
         wake.set_nonblocking(true)?;
-        let flags = [(SIGINT, &stop), (SIGTERM, &stop), (SIGUSR2, &switch)];
+        let mut flags = vec![(SIGINT, &stop), (SIGTERM, &stop), (SIGUSR2, &switch)];
+        // Who started this with nohup(1) wants it to go on.
+        if !is_ignored(SIGHUP)? {
+            flags.push((SIGHUP, &stop));
+        }
         for (signal, flag) in flags {
             signal_hook::flag::register(signal, Arc::clone(flag))?;
-        }
-        for signal in [SIGINT, SIGTERM, SIGUSR2, SIGCHLD] {
             signal_hook::low_level::pipe::register(signal, woken.try_clone()?)?;
         }
+        signal_hook::low_level::pipe::register(SIGCHLD, woken)?;
         Ok(Self { stop, switch, wake })
     }
 
