@@ -11,8 +11,12 @@ mod record;
 mod report;
 mod script;
 
+use std::path::PathBuf;
+
 use clap::Parser;
 use clap::Subcommand;
+use clap::builder::PathBufValueParser;
+use clap::builder::TypedValueParser;
 
 pub use self::buildids::Buildids;
 pub use self::check::Check;
@@ -35,6 +39,16 @@ pub use self::report::Percentage;
 pub use self::report::Report;
 pub use self::report::SortKey;
 pub use self::script::Script;
+
+/// A file to write. Standard output goes by its name in /dev, too: that is a link, which must not
+/// be moved out of the way of a new file.
+fn output() -> impl TypedValueParser<Value = PathBuf> {
+    const STDOUT: [&str; 3] = ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"];
+    PathBufValueParser::new().map(|path| {
+        let is_stdout = STDOUT.iter().any(|name| path.as_os_str() == *name);
+        if is_stdout { PathBuf::from("-") } else { path }
+    })
+}
 
 /// Profiles that name code by build ID and file offset, without memory maps.
 #[derive(Debug, Parser)]

@@ -350,6 +350,18 @@ fn a_pipe_starts_with_its_own_header() {
     assert!(files(dir.path()).is_empty());
 }
 
+/// The name is a link, and anybody's: it stays what it is.
+#[test]
+fn standard_output_is_not_renamed() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = std::fs::File::create(dir.path().join("file")).unwrap();
+    let args = ["--plain", "-e", "cpu-clock", "-o", "/dev/stdout", "--", "true"];
+    assert!(command(dir.path(), &args).stdout(file).status().unwrap().success());
+    assert!(std::fs::symlink_metadata("/dev/stdout").unwrap().is_symlink());
+    assert!(!Path::new("/dev/stdout.old").exists());
+    assert!(read(&dir.path().join("file")).samples > 0);
+}
+
 #[test]
 fn a_closed_pipe_ends_the_command_quietly() {
     let dir = tempfile::tempdir().unwrap();

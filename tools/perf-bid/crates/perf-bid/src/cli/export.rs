@@ -30,7 +30,7 @@ pub struct Export {
     pub format: Option<Format>,
 
     /// File to write, `-` for standard output
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = super::output())]
     pub output: PathBuf,
 
     /// This event only [default: the one with most samples]

@@ -35,7 +35,7 @@ pub struct Inject {
     pub input: PathBuf,
 
     /// File to write; an older one is kept as FILE.old
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", value_parser = super::output())]
     pub output: PathBuf,
 
     /// Keep the map records of processes

@@ -133,7 +133,8 @@ pub struct Record {
     pub sample_cpu: bool,
 
     /// File to write, `-` for a pipe on standard output; an older file is kept as FILE.old
-    #[arg(short, long, value_name = "FILE", default_value = "perf.data")]
+    #[arg(short, long, value_name = "FILE", default_value = "perf.data",
+          value_parser = super::output())]
     pub output: PathBuf,
 
     /// Compress records with zstd, from level 1 (fast) to 22 (small)
