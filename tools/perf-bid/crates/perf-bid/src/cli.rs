@@ -87,9 +87,30 @@ pub enum Command {
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
+    use clap::Parser;
+
+    use super::Command;
 
     #[test]
     fn definition_is_consistent() {
         super::Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn standard_output_has_several_names() {
+        for (name, what) in [
+            ("/dev/stdout", "-"),
+            ("/proc/self/fd/1", "-"),
+            ("-", "-"),
+            ("/dev/stdout.old", "/dev/stdout.old"),
+        ] {
+            let line = ["perf-bid", "record", "-o", name, "true"];
+            let Ok(super::Cli { command: Command::Record(record) }) =
+                super::Cli::try_parse_from(line)
+            else {
+                panic!("{line:?}");
+            };
+            assert_eq!(record.output.as_os_str(), what);
+        }
     }
 }

@@ -50,7 +50,7 @@ const PERIOD: Duration = Duration::from_millis(200);
 enum End {
     /// The command has.
     Command(ExitStatus),
-    /// SIGINT or SIGTERM.
+    /// SIGINT, SIGTERM or SIGHUP.
     Signal,
     /// A limit of time or size was reached, or what was watched has ended.
     Done,

@@ -173,7 +173,6 @@ impl<'a> Recording<'a> {
     pub fn end_file(&mut self) -> Result<()> {
         let lost_now = self.session.lost().context("cannot ask what was lost")?.unwrap_or(0);
         let lost_samples = lost_now.saturating_sub(self.lost_before);
-        self.lost_before = lost_now;
         if self.sink.is_pipe() && lost_samples > self.scan.lost_records {
             self.tell_lost(lost_samples - self.scan.lost_records)?;
         }
@@ -185,6 +184,7 @@ impl<'a> Recording<'a> {
                 return Err(error).with_context(|| cannot_write(&self.args.output));
             }
         }
+        self.lost_before = lost_now;
         if self.args.switch_output.is_some() {
             self.kept.push_back(path);
         }
@@ -195,7 +195,9 @@ impl<'a> Recording<'a> {
     /// says so.
     pub fn give_up(&mut self, error: anyhow::Error) -> anyhow::Error {
         let path = self.final_path();
-        let features = self.features(0);
+        // If that cannot be asked for any more, the file says nothing of it.
+        let lost_now = self.session.lost().ok().flatten().unwrap_or(0);
+        let features = self.features(lost_now.saturating_sub(self.lost_before));
         let broken = self.broken.then_some(&mut self.sink);
         match broken.and_then(|sink| sink.salvage(&features, &path)) {
             Some(path) => anyhow!("{error:#}; what was recorded before is in {}", path.display()),
