@@ -86,7 +86,7 @@ sample_program() {
 if [ -n "${BID_PROGRAMS:-}" ]; then
 	programs=()
 	for program in $BID_PROGRAMS; do programs+=(-t "perf_events:$program"); done
-	run --plain "${BID_FLAVOUR:-plain}" 1500 "${programs[@]}"
+	run --plain "${BID_FLAVOUR:-plain}" 3600 "${programs[@]}"
 	exit
 fi
 
