@@ -262,7 +262,6 @@ int bid_parse_deferred(const struct perf_event_header *hdr,
 
 /* The check */
 
-#define ULL(x)		((unsigned long long)(x))
 #define HIGH_HALF(x)	((long long)(x) < 0)
 
 bool bid_is_context(__u64 ip)
@@ -699,11 +698,15 @@ static int check_one_cookie(const struct bid_sample *s)
 	return 0;
 }
 
-/* Whether a sample shares its interrupt: the task has not gone on since the last one. */
+/*
+ * Whether a sample shares its interrupt: the task has not gone on since the last one.
+ * Nor has it if it was in one long system call all the time: that is left out, too.
+ */
 static void find_shared(struct bid_check *c, const struct bid_sample *s)
 {
 	__u64 *last = &c->last[s->cpu % BID_CPUS_MAX], where = ~(__u64)s->tid;
 
+	c->shares = false;
 	if (!s->regs_user || c->attr->sample_regs_user != BID_REGS_ALL)
 		return;
 	for (int i = 0; i < __builtin_popcountll(BID_REGS_ALL); i++)

@@ -103,6 +103,8 @@ void bid_attr_init(struct perf_event_attr *attr, __u64 config, __u64 sample_type
 
 void bid_attr_apart(struct perf_event_attr *attr)
 {
+	if (!BID_REGS_ALL)
+		return;
 	attr->sample_type |= PERF_SAMPLE_REGS_USER | PERF_SAMPLE_CPU;
 	attr->sample_regs_user = BID_REGS_ALL;
 }

@@ -57,9 +57,10 @@
 				   _BITULL(PERF_REG_X86_FS) | _BITULL(PERF_REG_X86_GS)))
 #else
 #define BID_REG_IP		0
-#define BID_REGS_ALL		1ULL
+#define BID_REGS_ALL		0ULL	/* which there are is not known */
 #endif
 
+#define ULL(x)			((unsigned long long)(x))
 #define BID_ARRAY_SIZE(a)	(sizeof(a) / sizeof((a)[0]))
 
 extern char bid_error[512];

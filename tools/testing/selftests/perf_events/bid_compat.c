@@ -19,12 +19,12 @@
 #include "bid_common.h"
 #include "bid_prog32.h"
 
+#ifdef __x86_64__
+
 #define ALL_FOUR	(BID_BITS | PERF_SAMPLE_IP | PERF_SAMPLE_CALLCHAIN)
 #define STACK_USER	64	/* bytes of it, in samples */
 #define WANT		40
 #define DEPTH		20
-
-#define ULL(x)		((unsigned long long)(x))
 
 static struct bid_maps maps;
 
@@ -443,5 +443,14 @@ TEST_F_TIMEOUT(compat, calls_deferred, BID_TIMEOUT_S)
 	EXPECT_EQ(0, sample_deferred(&self->w, variant->nr_deferred, variant->max_stack))
 		TH_LOG("%s", bid_error);
 }
+
+#else
+
+TEST(no_compat)
+{
+	SKIP(return, "32-bit programs beside a kernel's own are only looked at on x86-64");
+}
+
+#endif
 
 TEST_HARNESS_MAIN

@@ -57,7 +57,7 @@ static struct place {
 
 static const struct disk {
 	const char	*type, *options;
-	off_t		size;		/* next to nothing of it is written */
+	off_t		size;		/* what is not written takes no memory */
 } disks[] = {
 	/* a journal would go on writing when the disk has gone */
 	[EXT4] = { "ext4", "-q -F -b 1024 -I 256 -O ^has_journal", EXT4_SIZE },
@@ -81,7 +81,7 @@ static int make_file_system(const struct disk *disk, const char *device)
 /* In a file that has no name. 1: there are no loop devices, or it is a file system of none */
 static int mount_disk(const struct disk *disk)
 {
-	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), fd, nr, ret;
+	int control = open("/dev/loop-control", O_RDWR | O_CLOEXEC), nr, ret;
 	char device[32];
 
 	if (control < 0)
@@ -90,11 +90,10 @@ static int mount_disk(const struct disk *disk)
 	close(control);
 	snprintf(device, sizeof(device), "/dev/loop%d", nr);
 	place.loop = open(device, O_RDWR | O_CLOEXEC);
-	fd = open("/tmp", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
-	if (place.loop < 0 || fd < 0 || ftruncate(fd, disk->size) ||
-	    ioctl(place.loop, LOOP_SET_FD, fd))
+	place.image = open("/tmp", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+	if (place.loop < 0 || place.image < 0 || ftruncate(place.image, disk->size) ||
+	    ioctl(place.loop, LOOP_SET_FD, place.image))
 		return bid_fail("%s: %s", device, strerror(errno));
-	place.image = fd;
 	ret = make_file_system(disk, device);
 	if (ret)
 		return ret;
@@ -151,7 +150,7 @@ static int mount_where(enum where where)
 static int unmount_from(const char *dir, bool *mounted)
 {
 	for (int i = 0; *mounted && umount(dir); i++) {
-		if (errno != EBUSY || i == 500 * BID_SLOWER)
+		if (errno != EBUSY || i == 100 * BID_DEADLINE_S)
 			return bid_fail("umount: %s", strerror(errno));
 		usleep(10000);
 	}
@@ -164,7 +163,27 @@ static int unmount(void)
 	return unmount_from(place.top, &place.overlaid) || unmount_from(place.dir, &place.mounted);
 }
 
-static int place_make(enum where where)
+static int place_end(void)
+{
+	int ret = 0;
+
+	if (place.memfd > 0)
+		close(place.memfd);
+	if (place.dir[0]) {
+		unlink(place.next);
+		unlink(place.path);
+		ret = unmount();
+		if (place.loop > 0) {
+			ioctl(place.loop, LOOP_CLR_FD);
+			close(place.loop);
+			close(place.image);
+		}
+		rmdir(place.dir);
+	}
+	return ret;
+}
+
+static int place_find(enum where where)
 {
 	char beside[PATH_MAX];
 	const char *dir;
@@ -190,23 +209,13 @@ static int place_make(enum where where)
 	return ret;
 }
 
-static int place_end(void)
+/* What a fixture has begun when it skips or fails is not torn down. */
+static int place_make(enum where where)
 {
-	int ret = 0;
+	int ret = place_find(where);
 
-	if (place.memfd > 0)
-		close(place.memfd);
-	if (place.dir[0]) {
-		unlink(place.next);
-		unlink(place.path);
-		ret = unmount();
-		if (place.loop > 0) {
-			ioctl(place.loop, LOOP_CLR_FD);
-			close(place.loop);
-			close(place.image);
-		}
-		rmdir(place.dir);
-	}
+	if (ret)
+		place_end();
 	return ret;
 }
 

@@ -15,8 +15,6 @@
 
 #include "bid_common.h"
 
-#define ULL(x)		((unsigned long long)(x))
-
 /* Cookies */
 
 #define BOOK_SLOTS	1024		/* to begin with */
