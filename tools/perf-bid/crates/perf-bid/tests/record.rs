@@ -89,6 +89,14 @@ impl Running {
         assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
     }
 
+    /// Ends it, and the command with it; returns what it has said.
+    fn terminate(self) -> String {
+        self.signal("-TERM");
+        let (code, err) = self.end();
+        assert_eq!(code, TERMINATED, "{err}");
+        err
+    }
+
     fn end(mut self) -> (Option<i32>, String) {
         self.errors.as_mut().unwrap().read_to_string(&mut self.said).unwrap();
         (self.child.wait().unwrap().code(), std::mem::take(&mut self.said))
@@ -212,7 +220,7 @@ fn limits_end_a_recording_and_its_command() {
     let dir = tempfile::tempdir().unwrap();
     let start = Instant::now();
     plain(dir.path(), &["--duration", "0.3", "--", "sleep", "100"]);
-    plain(dir.path(), &["-F", "max", "--max-size", "20K", "--", "sh", "-c", "while :; do :; done"]);
+    plain(dir.path(), &[&["-F", "max", "--max-size", "20K"], &SPIN_ON[..]].concat());
     assert!(start.elapsed() < Duration::from_secs(60));
     assert!(read(&dir.path().join("perf.data")).samples > 20);
     assert!(dir.path().join("perf.data.old").exists());
@@ -239,9 +247,7 @@ fn files_are_switched_and_the_oldest_dropped() {
     let args = ["--switch-output=8K", "--switch-max-files", "2"];
     let mut running = Running::start(dir.path(), &[&args[..], &SPIN_ON].concat());
     running.until("written to", 3);
-    running.signal("-TERM");
-    let (code, err) = running.end();
-    assert_eq!(code, TERMINATED, "{err}");
+    running.terminate();
     let files = files(dir.path());
     assert_eq!(files.len(), 2, "{files:?}");
     for file in &files {
@@ -270,9 +276,7 @@ fn a_file_that_is_gone_need_not_be_dropped() {
             .filter(|file| !file.to_str().unwrap().contains(".tmp-"))
             .for_each(|file| std::fs::remove_file(file).unwrap());
     }
-    running.signal("-TERM");
-    let (code, err) = running.end();
-    assert_eq!(code, TERMINATED, "{err}");
+    let err = running.terminate();
     assert_eq!(files(dir.path()).len(), 1, "{err}");
 }
 
@@ -296,9 +300,7 @@ fn no_file_takes_the_name_of_another() {
     let often = ["-F", "max", "-m", "1", "--switch-output=1B"];
     let mut running = Running::start(dir.path(), &[&often[..], &SPIN_ON].concat());
     running.until("written to", 30);
-    running.signal("-TERM");
-    let (code, err) = running.end();
-    assert_eq!(code, TERMINATED, "{err}");
+    let err = running.terminate();
     let files = files(dir.path());
     assert_eq!(files.len(), err.matches("written to").count(), "{err}");
     for file in &files {

@@ -127,6 +127,12 @@ impl<'a> Recording<'a> {
         self.scan.lost_records
     }
 
+    /// Lost samples of this file so far, as far as the events count them.
+    fn lost_samples(&self) -> Result<u64> {
+        let all = self.session.lost().context("cannot ask what was lost")?.unwrap_or(0);
+        Ok(all.saturating_sub(self.lost_before))
+    }
+
     /// Bytes of records in this file.
     pub fn size(&self) -> u64 {
         self.sink.len()
@@ -171,8 +177,7 @@ impl<'a> Recording<'a> {
 
     /// Completes the file: under its own name, or one with the time.
     pub fn end_file(&mut self) -> Result<()> {
-        let lost_now = self.session.lost().context("cannot ask what was lost")?.unwrap_or(0);
-        let lost_samples = lost_now.saturating_sub(self.lost_before);
+        let lost_samples = self.lost_samples()?;
         if self.sink.is_pipe() && lost_samples > self.scan.lost_records {
             self.tell_lost(lost_samples - self.scan.lost_records)?;
         }
@@ -184,7 +189,7 @@ impl<'a> Recording<'a> {
                 return Err(error).with_context(|| cannot_write(&self.args.output));
             }
         }
-        self.lost_before = lost_now;
+        self.lost_before = self.lost_before.saturating_add(lost_samples);
         if self.args.switch_output.is_some() {
             self.kept.push_back(path);
         }
@@ -196,8 +201,7 @@ impl<'a> Recording<'a> {
     pub fn give_up(&mut self, error: anyhow::Error) -> anyhow::Error {
         let path = self.final_path();
         // If that cannot be asked for any more, the file says nothing of it.
-        let lost_now = self.session.lost().ok().flatten().unwrap_or(0);
-        let features = self.features(lost_now.saturating_sub(self.lost_before));
+        let features = self.features(self.lost_samples().unwrap_or(0));
         let broken = self.broken.then_some(&mut self.sink);
         match broken.and_then(|sink| sink.salvage(&features, &path)) {
             Some(path) => anyhow!("{error:#}; what was recorded before is in {}", path.display()),
